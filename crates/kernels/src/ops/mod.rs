@@ -1,0 +1,1 @@
+//! Operations over rows of floats, one file each.

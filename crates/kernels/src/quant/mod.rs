@@ -1,0 +1,1 @@
+//! Block types, one file each.

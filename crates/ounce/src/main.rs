@@ -1,0 +1,3 @@
+//! The `ounce` binary.
+#![forbid(unsafe_code)]
+fn main() {}

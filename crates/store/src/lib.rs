@@ -1,0 +1,2 @@
+//! Model names to files.
+#![forbid(unsafe_code)]
