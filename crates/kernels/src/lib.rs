@@ -8,9 +8,11 @@ mod mat;
 pub mod ops;
 mod pool;
 pub mod quant;
+mod shared_slice;
 
 pub use cpu::Cpu;
 pub use isa::{Isa, IsaError};
 pub use mat::Mat;
 pub use ounce_gguf::TensorType;
 pub use pool::{Pool, default_threads};
+pub use shared_slice::SharedSlice;
