@@ -1,3 +1,87 @@
-//! The `ounce` binary.
+//! The `ounce` binary: one file a verb, no logic of its own.
 #![forbid(unsafe_code)]
-fn main() {}
+
+mod args;
+mod model;
+mod out;
+mod progress;
+mod prompt;
+mod verbs;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Exit codes, as `--help` lists them.
+mod exit {
+    /// Something failed; one line on stderr says what.
+    pub const ERROR: u8 = 1;
+    /// A write to a closed pipe, as a process killed by SIGPIPE would report it.
+    pub const BROKEN_PIPE: u8 = 141;
+    /// Stopped by Ctrl-C.
+    pub const INTERRUPTED: u8 = 130;
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  ounce run \"Why is the sky blue?\"             the default model, pulled on first use
+  ounce run smollm2 \"Why is the sky blue?\"     a model by name
+  ounce run ./model.gguf                       an interactive chat
+  cat report.txt | ounce run qwen3.5:0.8b \"Summarise this.\"
+  ounce show ./model.gguf --json               what a file holds
+
+Exit codes:
+  0 done   1 failed, with one line on stderr   2 wrong usage   74 a model file shrank while in use
+  130 stopped by Ctrl-C   141 the reader of stdout went away
+
+Environment:
+  OUNCE_HOME  where pulled models are kept     OUNCE_ISA  scalar, avx2, avx512 or neon
+  HF_ENDPOINT, HF_TOKEN, HTTPS_PROXY, NO_PROXY, OLLAMA_MODELS  as their owners define them";
+
+/// Runs language models on machines with little memory, weights read in place from the file.
+#[derive(Parser)]
+#[command(name = "ounce", version, after_help = EXAMPLES, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Run(verbs::run::Args),
+    Pull(verbs::pull::Args),
+    List(verbs::list::Args),
+    Rm(verbs::rm::Args),
+    Show(verbs::show::Args),
+    Tokenize(verbs::tokenize::Args),
+    Template(verbs::template::Args),
+    Logits(verbs::logits::Args),
+    Completions(verbs::completions::Args),
+    Version(verbs::version::Args),
+}
+
+/// What a verb returns: the exit code of success, or the line of its failure.
+type Outcome = Result<ExitCode, Box<dyn std::error::Error>>;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse_from(args::expand(std::env::args_os()));
+    let outcome = match cli.verb {
+        Verb::Run(a) => verbs::run::run(a),
+        Verb::Pull(a) => verbs::pull::run(a),
+        Verb::List(a) => verbs::list::run(a),
+        Verb::Rm(a) => verbs::rm::run(a),
+        Verb::Show(a) => verbs::show::run(a),
+        Verb::Tokenize(a) => verbs::tokenize::run(a),
+        Verb::Template(a) => verbs::template::run(a),
+        Verb::Logits(a) => verbs::logits::run(a),
+        Verb::Completions(a) => verbs::completions::run(a),
+        Verb::Version(a) => verbs::version::run(a),
+    };
+    outcome.unwrap_or_else(|e| {
+        if out::is_broken_pipe(e.as_ref()) {
+            return ExitCode::from(exit::BROKEN_PIPE);
+        }
+        out::error(e.as_ref());
+        ExitCode::from(exit::ERROR)
+    })
+}

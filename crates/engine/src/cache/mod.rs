@@ -1,0 +1,5 @@
+//! What a sequence leaves behind: keys and values, and recurrent state.
+
+mod kv;
+
+pub use kv::{KvCache, KvLayout};

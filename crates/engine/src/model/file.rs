@@ -1,0 +1,202 @@
+//! A model's file or files: mapped, header read, tensors found by name and checked for shape and type.
+
+use std::path::{Path, PathBuf};
+
+use ounce_gguf::{Header, TensorInfo, TensorType};
+use ounce_kernels::Mat;
+
+use crate::EngineError;
+use crate::memory::Mapping;
+
+/// Mapped file(s) with the header of all. Tensors are views into the mappings.
+pub struct ModelFile {
+    mappings: Vec<Mapping>,
+    header: Header,
+}
+
+/// Where a matrix lies; [`ModelFile::mat`] gives the view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatRef {
+    /// Block type.
+    pub ty: TensorType,
+    /// Output width.
+    pub rows: usize,
+    /// Input width.
+    pub cols: usize,
+    file: u16,
+    offset: usize,
+    n_bytes: usize,
+}
+
+impl MatRef {
+    /// Matrix `e` of a stack of `n` equal ones that lie one after another (the experts of a layer).
+    pub fn expert(&self, e: usize, n: usize) -> MatRef {
+        let (rows, n_bytes) = (self.rows / n, self.n_bytes / n);
+        MatRef { rows, n_bytes, offset: self.offset + e * n_bytes, ..*self }
+    }
+
+    /// Bytes the matrix takes in the file.
+    pub fn n_bytes(&self) -> usize {
+        self.n_bytes
+    }
+}
+
+/// Where an F32 vector lies; [`ModelFile::vec`] gives the view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VecRef {
+    file: u16,
+    offset: usize,
+    /// Elements.
+    pub len: usize,
+}
+
+impl ModelFile {
+    /// Maps `path`, and the other parts when it is the first of a split model, and reads the header(s).
+    ///
+    /// # Errors
+    /// A file is missing, unreadable or not a sound GGUF.
+    pub fn open(path: &Path) -> Result<ModelFile, EngineError> {
+        let (first, first_header) = open_one(path)?;
+        let names = ounce_gguf::split::part_names(&file_name(path), &first_header.metadata)
+            .map_err(|source| EngineError::Gguf { path: path.to_owned(), source })?;
+        if names.len() <= 1 {
+            return Ok(ModelFile { mappings: vec![first], header: first_header });
+        }
+        let mut mappings = Vec::with_capacity(names.len());
+        let mut headers = Vec::with_capacity(names.len());
+        for name in names {
+            let (mapping, header) = open_one(&path.with_file_name(name))?;
+            mappings.push(mapping);
+            headers.push(header);
+        }
+        let header = ounce_gguf::split::merge(headers).map_err(|source| EngineError::Gguf { path: path.to_owned(), source })?;
+        Ok(ModelFile { mappings, header })
+    }
+
+    /// The header; of a split model, the first part's metadata and every part's tensors.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Bytes of the (first) file, from which the metadata's arrays are decoded.
+    pub fn bytes(&self) -> &[u8] {
+        self.mappings[0].bytes()
+    }
+
+    /// Path of the (first) file.
+    pub fn path(&self) -> &Path {
+        self.mappings[0].path()
+    }
+
+    /// Paths of all parts.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.mappings.iter().map(Mapping::path)
+    }
+
+    /// Bytes of all parts together.
+    pub fn n_bytes(&self) -> u64 {
+        self.mappings.iter().map(|m| m.bytes().len() as u64).sum()
+    }
+
+    /// Has the kernel read the files ahead of their first use.
+    pub fn will_need(&self) {
+        self.mappings.iter().for_each(Mapping::will_need);
+    }
+
+    /// Whether the file holds a tensor of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.header.tensor(name).is_some()
+    }
+
+    fn tensor(&self, name: &str) -> Result<&TensorInfo, EngineError> {
+        self.header.tensor(name).ok_or_else(|| EngineError::MissingTensor { name: name.to_owned() })
+    }
+
+    fn shaped(&self, name: &str, wanted: &[usize]) -> Result<&TensorInfo, EngineError> {
+        let t = self.tensor(name)?;
+        let mut dims = t.dims.as_slice();
+        while dims.len() > wanted.len() && dims.last() == Some(&1) {
+            dims = &dims[..dims.len() - 1];
+        }
+        if dims.iter().copied().ne(wanted.iter().map(|&d| d as u64)) {
+            let wanted = wanted.iter().map(|&d| d as u64).collect();
+            return Err(EngineError::TensorShape { name: name.to_owned(), found: t.dims.clone(), wanted });
+        }
+        Ok(t)
+    }
+
+    fn mat_ref(t: &TensorInfo, rows: usize, cols: usize) -> Result<MatRef, EngineError> {
+        if !ounce_kernels::quant::has_kernel(t.ty) {
+            return Err(EngineError::NoKernel { name: t.name.clone(), ty: t.ty });
+        }
+        Ok(MatRef { ty: t.ty, rows, cols, file: t.file, offset: t.offset as usize, n_bytes: t.n_bytes as usize })
+    }
+
+    /// The matrix `name` that maps `cols` inputs to `rows` outputs (ggml dims `{cols, rows}`).
+    ///
+    /// # Errors
+    /// Missing, another shape, or a type without a kernel: refused by name.
+    pub fn matrix(&self, name: &str, rows: usize, cols: usize) -> Result<MatRef, EngineError> {
+        Self::mat_ref(self.shaped(name, &[cols, rows])?, rows, cols)
+    }
+
+    /// A stack of `n` matrices (ggml dims `{cols, rows, n}`) as one of `n * rows` rows; see [`MatRef::expert`].
+    ///
+    /// # Errors
+    /// As [`ModelFile::matrix`].
+    pub fn matrices(&self, name: &str, n: usize, rows: usize, cols: usize) -> Result<MatRef, EngineError> {
+        Self::mat_ref(self.shaped(name, &[cols, rows, n])?, n * rows, cols)
+    }
+
+    /// The F32 vector `name` of `len` elements.
+    ///
+    /// # Errors
+    /// Missing, another shape or type.
+    pub fn vector(&self, name: &str, len: usize) -> Result<VecRef, EngineError> {
+        Self::vec_ref(self.shaped(name, &[len])?, len)
+    }
+
+    /// The F32 tensor `name` of ggml dims `{cols, rows}`, as one vector.
+    ///
+    /// # Errors
+    /// Missing, another shape or type.
+    pub fn f32_matrix(&self, name: &str, rows: usize, cols: usize) -> Result<VecRef, EngineError> {
+        Self::vec_ref(self.shaped(name, &[cols, rows])?, rows * cols)
+    }
+
+    fn vec_ref(t: &TensorInfo, len: usize) -> Result<VecRef, EngineError> {
+        if t.ty != TensorType::F32 {
+            return Err(EngineError::VectorType { name: t.name.clone(), ty: t.ty });
+        }
+        Ok(VecRef { file: t.file, offset: t.offset as usize, len })
+    }
+
+    /// The vector `name` if the file holds it.
+    ///
+    /// # Errors
+    /// Present but of another shape or type.
+    pub fn optional_vector(&self, name: &str, len: usize) -> Result<Option<VecRef>, EngineError> {
+        if self.has(name) { self.vector(name, len).map(Some) } else { Ok(None) }
+    }
+
+    /// The view of a matrix.
+    pub fn mat(&self, m: &MatRef) -> Mat<'_> {
+        let data = &self.mappings[m.file as usize].bytes()[m.offset..m.offset + m.n_bytes];
+        Mat { ty: m.ty, rows: m.rows, cols: m.cols, data }
+    }
+
+    /// The view of a vector. The header guarantees an alignment of 8 or more within the page-aligned mapping.
+    pub fn vec(&self, v: &VecRef) -> &[f32] {
+        bytemuck::cast_slice(&self.mappings[v.file as usize].bytes()[v.offset..v.offset + 4 * v.len])
+    }
+}
+
+fn open_one(path: &Path) -> Result<(Mapping, Header), EngineError> {
+    let mapping = Mapping::open(path)?;
+    let header = ounce_gguf::parse(mapping.bytes()).map_err(|source| EngineError::Gguf { path: path.to_owned(), source })?;
+    Ok((mapping, header))
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().map(PathBuf::from).unwrap_or_default().display().to_string()
+}

@@ -1,0 +1,123 @@
+//! What a session will allocate, computed from the header and the graph before anything is allocated.
+//! The session allocates from these numbers; nothing is sized twice.
+
+use ounce_kernels::ops::{ActBuf, AttnScratch, KvType};
+
+use crate::EngineError;
+use crate::cache::KvLayout;
+use crate::model::Model;
+use crate::model::slab::SlabLayout;
+
+/// What the user asks of a session.
+#[derive(Clone, Debug)]
+pub struct SessionParams {
+    /// Positions the context holds.
+    pub n_ctx: usize,
+    /// Tokens of a prefill chunk.
+    pub n_ubatch: usize,
+    /// Rows whose logits are computed at once.
+    pub n_outputs: usize,
+    /// Cache type of keys.
+    pub type_k: KvType,
+    /// Cache type of values.
+    pub type_v: KvType,
+    /// Threads.
+    pub n_threads: usize,
+}
+
+/// One line of the plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Section {
+    /// What it is.
+    pub name: &'static str,
+    /// Bytes.
+    pub bytes: u64,
+    /// How the bytes behave.
+    pub kind: Kind,
+}
+
+/// How the bytes of a section behave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Clean file pages: resident while used, taken back by the kernel when it must.
+    Mapped,
+    /// Address space that costs memory as it is used.
+    Reserved,
+    /// Memory held from load to end.
+    Committed,
+}
+
+impl Kind {
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Mapped => "mapped",
+            Kind::Reserved => "reserved",
+            Kind::Committed => "committed",
+        }
+    }
+}
+
+/// The layouts a session allocates from.
+pub struct Plan {
+    /// What was asked.
+    pub params: SessionParams,
+    pub(crate) kv: KvLayout,
+    pub(crate) slab: SlabLayout,
+    pub(crate) state_offsets: Vec<usize>,
+    pub(crate) state_len: usize,
+    pub(crate) max_cols: usize,
+    sections: Vec<Section>,
+}
+
+impl Plan {
+    /// Sizes everything for `params`.
+    ///
+    /// # Errors
+    /// A context larger than the model's, a zero count, a cache type that does not fit the heads.
+    pub fn new(model: &Model, params: SessionParams) -> Result<Plan, EngineError> {
+        let hp = &model.hparams;
+        for (what, n) in [("the context", params.n_ctx), ("the prefill chunk", params.n_ubatch), ("the number of threads", params.n_threads)] {
+            if n == 0 {
+                return Err(EngineError::Parameter { what, wanted: "at least 1", found: "0".into() });
+            }
+        }
+        if params.n_ctx > hp.n_ctx_train {
+            return Err(EngineError::ContextTooLarge { asked: params.n_ctx, trained: hp.n_ctx_train });
+        }
+        // A chunk never holds more tokens than the context.
+        let params = SessionParams { n_ubatch: params.n_ubatch.min(params.n_ctx), n_outputs: params.n_outputs.clamp(1, params.n_ctx), ..params };
+        let graph = &model.graph;
+        let n_ubatch = params.n_ubatch;
+        let kv = KvLayout::new(graph, params.n_ctx, n_ubatch, params.type_k, params.type_v)?;
+        let slab = SlabLayout::new(graph, n_ubatch, params.n_outputs);
+        let mut state_len = 0;
+        let state_offsets = graph.states.iter().map(|n| std::mem::replace(&mut state_len, state_len + n)).collect();
+        let max_cols = graph.max_cols();
+        let rows = n_ubatch.max(params.n_outputs);
+        let (dk, dv, group) = head_maxima(model);
+        let section = |name, bytes: usize, kind| Section { name, bytes: bytes as u64, kind };
+        let sections = vec![
+            Section { name: "weights", bytes: model.file.n_bytes(), kind: Kind::Mapped },
+            section("KV cache", kv.cache_bytes(), Kind::Reserved),
+            section("KV stage", kv.stage_bytes(), Kind::Reserved),
+            section("recurrent state", 4 * state_len, Kind::Committed),
+            section("forward slab", 4 * slab.len, Kind::Reserved),
+            section("quantised activations", ActBuf::bytes(rows, max_cols, params.n_threads), Kind::Committed),
+            section("attention scratch", AttnScratch::bytes(params.n_threads, dk, dv, group), Kind::Committed),
+            section("tokenizer", model.tokenizer.memory_bytes(), Kind::Committed),
+        ];
+        Ok(Plan { params, kv, slab, state_offsets, state_len, max_cols, sections })
+    }
+
+    /// The sections, in the order of the data's way.
+    pub fn sections(&self) -> &[Section] {
+        &self.sections
+    }
+}
+
+/// Largest key head, value head and group of query heads a key head serves.
+pub(crate) fn head_maxima(model: &Model) -> (usize, usize, usize) {
+    let hp = &model.hparams;
+    (hp.head_dim_k, hp.head_dim_v, hp.n_head / hp.n_head_kv)
+}

@@ -1,0 +1,13 @@
+//! The verbs, one file each.
+
+pub mod chat;
+pub mod completions;
+pub mod list;
+pub mod logits;
+pub mod pull;
+pub mod rm;
+pub mod run;
+pub mod show;
+pub mod template;
+pub mod tokenize;
+pub mod version;
