@@ -57,8 +57,6 @@ pub enum EngineError {
     KvType { ty: String, block: usize, head_dim: usize },
     #[error("{what} must be {wanted}, not {found}")]
     Parameter { what: &'static str, wanted: &'static str, found: String },
-    #[error("{0}")]
-    Isa(#[from] ounce_kernels::IsaError),
 }
 
 impl EngineError {

@@ -1,6 +1,7 @@
 //! What a session will allocate, computed from the header and the graph before anything is allocated.
 //! The session allocates from these numbers; nothing is sized twice.
 
+use ounce_kernels::Isa;
 use ounce_kernels::ops::{ActBuf, AttnScratch, KvType};
 
 use crate::EngineError;
@@ -23,6 +24,8 @@ pub struct SessionParams {
     pub type_v: KvType,
     /// Threads.
     pub n_threads: usize,
+    /// Instruction set of the kernels.
+    pub isa: Isa,
 }
 
 /// One line of the plan.

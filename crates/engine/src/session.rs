@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ounce_kernels::ops::{ActBuf, AttnScratch};
-use ounce_kernels::{Cpu, Isa};
+use ounce_kernels::Cpu;
 
 use crate::EngineError;
 use crate::cache::KvCache;
@@ -37,11 +37,11 @@ impl Session {
     /// Allocates a plan made for this model.
     ///
     /// # Errors
-    /// The address space is refused, or `OUNCE_ISA` names a set this CPU lacks.
+    /// The address space is refused.
     pub fn from_plan(model: Arc<Model>, plan: Plan) -> Result<Session, EngineError> {
         let p = &plan.params;
         let (dk, dv, group) = head_maxima(&model);
-        let cpu = Cpu::new(Isa::choose()?, p.n_threads);
+        let cpu = Cpu::new(p.isa, p.n_threads);
         let acts = ActBuf::new(p.n_ubatch.max(p.n_outputs), plan.max_cols, p.n_threads);
         let attn = AttnScratch::new(p.n_threads, dk, dv, group);
         Ok(Session {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ounce_engine::{Model, SessionParams};
-use ounce_kernels::default_threads;
+use ounce_kernels::{Isa, IsaError, default_threads};
 use ounce_kernels::ops::KvType;
 use ounce_store::{ModelRef, Pull, Resolved, Store};
 
@@ -55,15 +55,19 @@ pub struct ContextArgs {
 
 impl ContextArgs {
     /// Parameters of a session, with a context of `default_ctx` where none was asked for.
-    pub fn params(&self, default_ctx: usize) -> SessionParams {
-        SessionParams {
+    ///
+    /// # Errors
+    /// `OUNCE_ISA` names an instruction set this CPU lacks.
+    pub fn params(&self, default_ctx: usize) -> Result<SessionParams, IsaError> {
+        Ok(SessionParams {
             n_ctx: self.ctx_size.map_or(default_ctx, |n| n as usize),
             n_ubatch: self.ubatch_size.min(self.batch_size) as usize,
             n_outputs: 1,
             type_k: self.cache_type_k,
             type_v: self.cache_type_v,
             n_threads: self.threads.map_or_else(default_threads, |n| n as usize),
-        }
+            isa: Isa::choose()?,
+        })
     }
 }
 

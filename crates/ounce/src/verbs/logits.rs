@@ -37,7 +37,7 @@ pub fn run(args: Args) -> Outcome {
     let tokens = read_tokens(&args.tokens)?;
     let model = open_model(&args.model)?;
     let n_vocab = model.hparams.n_vocab;
-    let mut params = args.context.params(tokens.len().max(default_context(&model)));
+    let mut params = args.context.params(tokens.len().max(default_context(&model)))?;
     params.n_outputs = OUTPUTS;
     let chunk = args.chunk.map_or(params.n_ubatch, |n| n as usize);
     let mut session = Session::new(model, params)?;

@@ -200,7 +200,7 @@ pub fn run(args: Args) -> Outcome {
     } else {
         Prompter::new(Arc::clone(&model), args.template.as_deref(), args.chat_template_kwargs.clone().unwrap_or_default())?
     };
-    let session = Session::new(Arc::clone(&model), args.context.params(default_context(&model)))?;
+    let session = Session::new(Arc::clone(&model), args.context.params(default_context(&model))?)?;
     if args.verbose {
         print_plan(&session);
     }

@@ -1,0 +1,54 @@
+//! Nothing on the heap per token: prefill and decode after the first step allocate nothing.
+
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use ounce_engine::sample::SampleParams;
+use ounce_engine::{Sampler, Session};
+use support::{golden, params, tokens};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// One test, for the count is that of the whole process.
+#[test]
+fn steps_allocate_nothing() {
+    let never = AtomicBool::new(false);
+    let prompt = tokens();
+    for file in ["llama.f32", "gemma3.f32", "qwen3moe.f32", "qwen35.f32", "llama.Q4_K_M", "qwen35.Q4_K_M"] {
+        let model = golden(&format!("{file}.gguf"));
+        let n_vocab = model.hparams.n_vocab;
+        let mut session = Session::new(model, params(256)).unwrap();
+        for sampling in [SampleParams { temperature: 0.0, ..SampleParams::default() }, SampleParams { repeat_penalty: 1.1, ..SampleParams::default() }] {
+            let mut sampler = Sampler::new(sampling, n_vocab).unwrap();
+            let before = ALLOCATIONS.load(Ordering::Relaxed);
+            session.prefill(&prompt, &never).unwrap();
+            for _ in 0..32 {
+                let token = sampler.sample(session.logits()).unwrap();
+                session.decode(token).unwrap();
+            }
+            let count = ALLOCATIONS.load(Ordering::Relaxed) - before;
+            assert_eq!(count, 0, "{file}: allocations in 1 prefill and 32 decode steps");
+        }
+    }
+}
