@@ -19,7 +19,12 @@ impl<'a> Mat<'a> {
     /// A view of `data`; `None` when the length is not `rows` times the bytes of a row of `cols`.
     pub fn new(ty: TensorType, rows: usize, cols: usize, data: &'a [u8]) -> Option<Mat<'a>> {
         let row_bytes = usize::try_from(ty.row_bytes(cols as u64)?).ok()?;
-        (row_bytes.checked_mul(rows)? == data.len()).then_some(Mat { ty, rows, cols, data })
+        (row_bytes.checked_mul(rows)? == data.len()).then_some(Mat {
+            ty,
+            rows,
+            cols,
+            data,
+        })
     }
 
     /// Bytes of one row.

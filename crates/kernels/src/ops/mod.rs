@@ -1,1 +1,3 @@
 //! Operations over rows of floats, one file each.
+pub mod acts;
+pub mod linear;

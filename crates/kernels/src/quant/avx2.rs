@@ -50,7 +50,14 @@ pub(crate) trait X86: Lanes<U8 = __m256i> {
     /// `x` signed and at least -127.
     fn dot4(self, q: __m256i, x: __m256i) -> __m256i;
 
-    /// The same for `w` signed and over its whole range.
+    /// Lane `i` is `x[i]`.
+    #[inline(always)]
+    fn load_i8(self, x: &[i8; 32]) -> __m256i {
+        // SAFETY: AVX by the trait's promise; 32 readable bytes, no alignment asked.
+        unsafe { _mm256_loadu_si256(x.as_ptr().cast()) }
+    }
+
+    /// [`X86::dot4`] for `w` signed and over its whole range.
     #[inline(always)]
     fn dot4_signed(self, w: __m256i, x: __m256i) -> __m256i {
         // SAFETY: AVX2 by the trait's promise. |w| is at most 128 read as unsigned, and x, at least

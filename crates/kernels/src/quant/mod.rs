@@ -28,7 +28,7 @@ pub(crate) use avx2::{Avx2, X86};
 pub(crate) use avx512::Vnni;
 pub(crate) use float::{Float, WithFloat, with_float};
 pub(crate) use lanes::{Lanes, Scalar};
-pub(crate) use span::{Block, SPAN, Span};
+pub(crate) use span::{Block, SPAN, Span, span_bytes};
 
 use crate::TensorType;
 

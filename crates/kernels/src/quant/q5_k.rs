@@ -16,7 +16,12 @@ impl Block for Q5_K {
     fn unpack<L: Lanes>(l: L, bytes: &[u8], out: &mut Span<L>) {
         unpack_scales(l, bytes, out);
         let fifth = l.load(bytes_at(bytes, 16));
-        let v: [L::U8; 4] = std::array::from_fn(|j| l.load(bytes_at(bytes, 48 + 32 * j)));
+        let v: [L::U8; 4] = [
+            l.load(bytes_at(bytes, 48)),
+            l.load(bytes_at(bytes, 80)),
+            l.load(bytes_at(bytes, 112)),
+            l.load(bytes_at(bytes, 144)),
+        ];
         let (nibble, bit) = (l.splat(15), l.splat(16));
         out.q = [
             l.or(l.and(v[0], nibble), l.and(l.shl::<4>(fifth), bit)),

@@ -8,7 +8,7 @@ pub(crate) const SPAN: usize = 256;
 
 /// A block type. The weight with integer `q` is `scale * (q - OFFSET) - min`, where `scale` and
 /// `min` belong to its group.
-#[allow(dead_code)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // MAX_Q is for SIMD.
 pub(crate) trait Block: 'static {
     /// Weights in a block; divides [`SPAN`].
     const LEN: usize;

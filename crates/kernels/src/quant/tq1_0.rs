@@ -19,9 +19,9 @@ impl Block for TQ1_0 {
         // 32 bytes with five digits each, 16 with five, 4 with four; digit n of all bytes before digit n + 1.
         let (mut at, mut first) = (0, 0);
         for (n_bytes, n_digits) in [(32, 5), (16, 5), (4, 4)] {
-            for n in 0..n_digits {
+            for power in &POWERS_OF_3[..n_digits] {
                 for &b in &bytes[first..first + n_bytes] {
-                    q[at] = digit(b, POWERS_OF_3[n]);
+                    q[at] = digit(b, *power);
                     at += 1;
                 }
             }
@@ -37,5 +37,5 @@ const POWERS_OF_3: [u8; 5] = [1, 3, 9, 27, 81];
 
 /// A byte is a fraction of 256, rounded up, written in base 3: shift left by digits, then read the first.
 fn digit(byte: u8, power: u8) -> u8 {
-    (u16::from(byte.wrapping_mul(power)) * 3 >> 8) as u8
+    ((u16::from(byte.wrapping_mul(power)) * 3) >> 8) as u8
 }
