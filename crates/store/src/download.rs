@@ -81,6 +81,8 @@ struct Transfer<'a> {
     etag: Option<String>,
     /// Whether the bytes come from more than one response.
     resumed: bool,
+    /// Whether the server has answered before: a host that never did is not there.
+    answered: bool,
 }
 
 /// How one attempt ended.
@@ -113,6 +115,7 @@ impl<'a> Transfer<'a> {
             expect,
             etag,
             resumed,
+            answered: false,
         })
     }
 
@@ -132,6 +135,7 @@ impl<'a> Transfer<'a> {
                     }
                     error
                 }
+                Err(error @ StoreError::Unreachable { .. }) if !self.answered => return Err(error),
                 Err(error) if error.is_transient() => error,
                 Err(error) => return Err(error),
             };
@@ -165,6 +169,7 @@ impl<'a> Transfer<'a> {
             token: self.job.token,
         };
         let mut answer = http.get(&request)?;
+        self.answered = true;
         let headers = answer.response.headers();
         let continues =
             answer.response.status() == 206 && from == range_start(headers) && from.is_some();

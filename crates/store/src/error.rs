@@ -200,12 +200,14 @@ pub enum StoreError {
         reason: String,
     },
     /// Every source of a named model failed.
-    #[error("no source has {name}: {failures}")]
+    #[error("no source has {name}: {failures}{hint}")]
     AllSourcesFailed {
         /// Model name.
         name: String,
         /// Each source with its error, separated by ` | `.
         failures: String,
+        /// More advice, starting with a separator, or empty.
+        hint: &'static str,
     },
     /// The model belongs to ollama.
     #[error("{name} belongs to ollama and is left alone; remove it with `ollama rm {ollama_name}`")]
@@ -275,6 +277,14 @@ impl StoreError {
             path: path.to_owned(),
             need: need.map_or_else(|| "more".to_owned(), |n| n.to_string()),
             free: crate::space::free(path).map_or_else(|| "none".to_owned(), |n| n.to_string()),
+        }
+    }
+
+    /// The text without the advice that would be repeated for every source.
+    pub(crate) fn brief(&self) -> String {
+        match self {
+            Self::Unreachable { host, reason } => format!("cannot reach {host}: {reason}"),
+            other => other.to_string(),
         }
     }
 

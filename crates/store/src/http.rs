@@ -250,6 +250,10 @@ fn connection_error(at: &str, proxy: Option<&str>, error: ureq::Error) -> StoreE
             host,
             reason: e.to_string(),
         },
+        ureq::Error::Io(e) => StoreError::Unreachable {
+            host,
+            reason: e.to_string(),
+        },
         other => StoreError::Unreachable {
             host,
             reason: other.to_string(),

@@ -32,6 +32,7 @@ mod space;
 mod store;
 mod url;
 mod wheel;
+mod wheels;
 
 pub use error::StoreError;
 pub use event::{Event, Events};

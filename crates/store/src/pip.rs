@@ -145,7 +145,7 @@ fn wait(child: &mut Child, into: &Path, events: Events) -> std::io::Result<(Exit
         if let Some(status) = child.try_wait()? {
             break status;
         }
-        let now = size_below(into, 3);
+        let now = largest_below(into, 3);
         if now > seen {
             seen = now;
             meter.tick(events, seen, None);
@@ -153,7 +153,7 @@ fn wait(child: &mut Child, into: &Path, events: Events) -> std::io::Result<(Exit
         thread::sleep(Duration::from_millis(50));
     };
     events(Event::Progress {
-        done: seen.max(size_below(into, 3)),
+        done: seen.max(largest_below(into, 3)),
         total: None,
     });
     Ok((status, reader.join().unwrap_or_default()))
@@ -169,18 +169,20 @@ fn read_tail(mut stream: impl Read) -> String {
     String::from_utf8_lossy(&tail).into_owned()
 }
 
-fn size_below(folder: &Path, depth: u32) -> u64 {
+/// Size of the largest file, which is the wheel: pip may hold it twice for a moment.
+fn largest_below(folder: &Path, depth: u32) -> u64 {
     let Ok(entries) = fs::read_dir(folder) else {
         return 0;
     };
     entries
         .flatten()
         .map(|entry| match entry.metadata() {
-            Ok(about) if about.is_dir() && depth > 0 => size_below(&entry.path(), depth - 1),
+            Ok(about) if about.is_dir() && depth > 0 => largest_below(&entry.path(), depth - 1),
             Ok(about) if about.is_file() => about.len(),
             _ => 0,
         })
-        .sum()
+        .max()
+        .unwrap_or(0)
 }
 
 /// The line of pip's messages that says what went wrong.

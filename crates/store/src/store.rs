@@ -311,6 +311,7 @@ impl Store {
         let pin = named.and_then(|model| model.pin);
         let licence = named.map(|model| model.licence);
         let mut failures: Vec<String> = Vec::new();
+        let mut hint = "";
         for (i, source) in sources.iter().enumerate() {
             let attempt = plan(&http, &self.settings, source, name, pin)
                 .and_then(|plan| fetch::fetch(&http, &self.settings, &plan, licence, events));
@@ -318,17 +319,21 @@ impl Store {
                 Ok((folder, record)) => return Ok(pulled(&folder, record)),
                 Err(error) if sources.len() == 1 || error.is_local() => return Err(error),
                 Err(error) => {
+                    let failure = format!("{source}: {}", error.brief());
                     if let Some(next) = sources.get(i + 1) {
-                        events(Event::Note(format!("{source}: {error}; trying {next}")));
+                        events(Event::Note(format!("{failure}; trying {next}")));
                     }
-                    failures.push(format!("{source}: {error}"));
+                    if matches!(error, StoreError::Unreachable { .. }) {
+                        hint = " (check the connection or the proxy: HTTPS_PROXY, ALL_PROXY, NO_PROXY)";
+                    }
+                    failures.push(failure);
                 }
             }
         }
-        let failures = failures.join(" | ");
         Err(StoreError::AllSourcesFailed {
             name: name.to_owned(),
-            failures,
+            failures: failures.join(" | "),
+            hint,
         })
     }
 }
