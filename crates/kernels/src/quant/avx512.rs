@@ -55,6 +55,7 @@ impl Lanes for Vnni {
         shl<const N>(v: __m256i) -> __m256i;
         lookup(table: &[u8; 16], i: __m256i) -> __m256i;
         halves(bits: &[u16; 8]) -> [f32; 8];
-        half(bits: u16) -> f32;
+        half_pairs(pairs: &[u32; 8]) -> ([f32; 8], [f32; 8]);
+        half_pair(pair: u32) -> (f32, f32);
     }
 }

@@ -1,6 +1,6 @@
 //! The 6-bit scales and minima that Q4_K and Q5_K share.
 
-use super::half::{u16_at, u32_at};
+use super::half::u32_at;
 use super::lanes::Lanes;
 use super::span::Span;
 
@@ -8,7 +8,7 @@ use super::span::Span;
 /// twelve bytes of 6-bit numbers (`get_scale_min_k4` of ggml, eight at once).
 #[inline(always)]
 pub(crate) fn unpack_scales<L: Lanes>(l: L, block: &[u8], out: &mut Span<L>) {
-    let (d, dmin) = (l.half(u16_at(block, 0)), l.half(u16_at(block, 2)));
+    let (d, dmin) = l.half_pair(u32_at(block, 0));
     let (a, b, c) = (u32_at(block, 4), u32_at(block, 8), u32_at(block, 12));
     // Groups 0..4 lie whole in the low six bits of a and b; groups 4..8 have their low nibble in c
     // and their two high bits on top of a and b.

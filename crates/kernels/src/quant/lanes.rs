@@ -14,6 +14,7 @@ pub(crate) trait Lanes: Copy {
     /// Lane `i` is `b[i]`.
     fn load(self, b: &[u8; 32]) -> Self::U8;
     /// The inverse of [`Lanes::load`].
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // SIMD products repack; scalar ones do not.
     fn store(self, v: Self::U8, out: &mut [u8; 32]);
     /// Lanes 0..16 the low nibbles of `b`, lanes 16..32 the high ones.
     fn nibbles(self, b: &[u8; 16]) -> Self::U8;
@@ -35,10 +36,14 @@ pub(crate) trait Lanes: Copy {
     fn lookup(self, table: &[u8; 16], i: Self::U8) -> Self::U8;
     /// Half-precision bits to single precision.
     fn halves(self, bits: &[u16; 8]) -> [f32; 8];
+    /// The same for pairs, the first of which is in the low half: all first ones, all second ones.
+    fn half_pairs(self, pairs: &[u32; 8]) -> ([f32; 8], [f32; 8]);
+    /// One pair.
+    fn half_pair(self, pair: u32) -> (f32, f32);
     /// One half-precision number.
     #[inline(always)]
     fn half(self, bits: u16) -> f32 {
-        self.halves(&[bits, 0, 0, 0, 0, 0, 0, 0])[0]
+        self.half_pair(u32::from(bits)).0
     }
 }
 
@@ -87,5 +92,14 @@ impl Lanes for Scalar {
     }
     fn halves(self, bits: &[u16; 8]) -> [f32; 8] {
         bits.map(f16_to_f32)
+    }
+    fn half_pairs(self, pairs: &[u32; 8]) -> ([f32; 8], [f32; 8]) {
+        (
+            pairs.map(|p| self.half_pair(p).0),
+            pairs.map(|p| self.half_pair(p).1),
+        )
+    }
+    fn half_pair(self, pair: u32) -> (f32, f32) {
+        (f16_to_f32(pair as u16), f16_to_f32((pair >> 16) as u16))
     }
 }

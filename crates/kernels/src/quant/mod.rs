@@ -26,8 +26,11 @@ mod span;
 pub(crate) use avx2::{Avx2, X86};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx512::Vnni;
+pub(crate) use half::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 pub(crate) use float::{Float, WithFloat, with_float};
-pub(crate) use lanes::{Lanes, Scalar};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use lanes::Lanes;
+pub(crate) use lanes::Scalar;
 pub(crate) use span::{Block, SPAN, Span, span_bytes};
 
 use crate::TensorType;

@@ -1,6 +1,6 @@
 //! Q2_K: 256 weights of 2 bits; 16 bytes of 4-bit scale and minimum, one a group of 16; f16 `d` and `dmin` of those.
 
-use super::half::u16_at;
+use super::half::u32_at;
 use super::lanes::Lanes;
 use super::span::{Block, Span, bytes_at};
 
@@ -15,7 +15,7 @@ impl Block for Q2_K {
 
     #[inline(always)]
     fn unpack<L: Lanes>(l: L, bytes: &[u8], out: &mut Span<L>) {
-        let (d, dmin) = (l.half(u16_at(bytes, 80)), l.half(u16_at(bytes, 82)));
+        let (d, dmin) = l.half_pair(u32_at(bytes, 80));
         for (i, s) in bytes[..16].iter().enumerate() {
             out.scale[i] = d * f32::from(s & 15);
             out.min[i] = dmin * f32::from(s >> 4);

@@ -2,7 +2,7 @@
 
 use super::half::u32_at;
 use super::lanes::Lanes;
-use super::span::{Block, Span, bytes_at, halves_of_blocks};
+use super::span::{Block, Span, bytes_at, half_pairs_of_blocks};
 
 pub(crate) struct Q5_1;
 
@@ -14,8 +14,9 @@ impl Block for Q5_1 {
 
     #[inline(always)]
     fn unpack<L: Lanes>(l: L, bytes: &[u8], out: &mut Span<L>) {
-        out.scale[..8].copy_from_slice(&halves_of_blocks::<Self, L>(l, bytes, 0));
-        out.min[..8].copy_from_slice(&halves_of_blocks::<Self, L>(l, bytes, 2).map(|m| -m));
+        let (scale, m) = half_pairs_of_blocks::<Self, L>(l, bytes, 0);
+        out.scale[..8].copy_from_slice(&scale);
+        out.min[..8].copy_from_slice(&m.map(|m| -m));
         for (q, block) in out.q.iter_mut().zip(bytes.chunks_exact(Self::BYTES)) {
             let fifth = l.and(l.mask(u32_at(block, 4)), l.splat(16));
             *q = l.or(l.nibbles(bytes_at(block, 8)), fifth);

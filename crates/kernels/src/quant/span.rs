@@ -1,6 +1,6 @@
 //! 256 weights unpacked: the form that all products work on, whatever the block type.
 
-use super::half::u16_at;
+use super::half::{u16_at, u32_at};
 use super::lanes::{Lanes, Scalar};
 
 /// Weights in a [`Span`]: the longest block, so that short blocks are unpacked several at a time.
@@ -56,6 +56,20 @@ pub(crate) fn halves_of_blocks<B: Block, L: Lanes>(l: L, bytes: &[u8], at: usize
         *bits = u16_at(block, at);
     }
     l.halves(&bits)
+}
+
+/// The same for pairs of half-precision numbers: all first ones, all second ones.
+#[inline(always)]
+pub(crate) fn half_pairs_of_blocks<B: Block, L: Lanes>(
+    l: L,
+    bytes: &[u8],
+    at: usize,
+) -> ([f32; 8], [f32; 8]) {
+    let mut pairs = [0; 8];
+    for (pair, block) in pairs.iter_mut().zip(bytes.chunks_exact(B::BYTES)) {
+        *pair = u32_at(block, at);
+    }
+    l.half_pairs(&pairs)
 }
 
 /// The `N` bytes at `at` in a block.
