@@ -53,7 +53,7 @@ pub(crate) fn download(
         let spliced = transfer.resumed;
         match transfer
             .partial
-            .finish(&transfer.expect, url::origin(job.url))
+            .finish(&transfer.expect, url::host(job.url))
         {
             Ok(record) => {
                 events(Event::Finish {

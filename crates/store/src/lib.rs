@@ -18,6 +18,7 @@ mod huggingface;
 mod local;
 mod named;
 mod ollama;
+mod parse;
 mod partial;
 mod pip;
 mod proxy;

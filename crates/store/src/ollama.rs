@@ -199,6 +199,20 @@ pub(crate) fn find_local(
     })
 }
 
+/// A store of ollama that is there but closed to this user, as that of a system service
+/// often is.
+pub(crate) fn unreadable_store(settings: &Settings) -> Option<&Path> {
+    let closed = |store: &&PathBuf| {
+        fs::read_dir(store.join("manifests"))
+            .is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied)
+    };
+    settings
+        .ollama_stores
+        .iter()
+        .find(closed)
+        .map(PathBuf::as_path)
+}
+
 /// All models in ollama's stores that can be read.
 pub(crate) fn list_local(settings: &Settings) -> Vec<LocalModel> {
     let mut models: Vec<LocalModel> = Vec::new();

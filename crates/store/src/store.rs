@@ -259,7 +259,16 @@ impl Store {
                 .filter(|m| pin.is_none_or(|p| p.size == m.size))?;
             Some((vec![model.blob], Owner::Ollama, Some(model.extras)))
         });
-        let (paths, owner, ollama) = found?;
+        let Some((paths, owner, ollama)) = found else {
+            let asks_ollama = sources.iter().any(|s| matches!(s, Source::Ollama { .. }));
+            if let Some(store) = ollama::unreadable_store(&self.settings).filter(|_| asks_ollama) {
+                let store = store.display();
+                events(Event::Note(format!(
+                    "ollama's store {store} cannot be read by this user; not looking there"
+                )));
+            }
+            return None;
+        };
         let whose = match owner {
             Owner::Ollama => "ollama's store",
             _ => "the Hugging Face cache",
