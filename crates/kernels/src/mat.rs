@@ -28,13 +28,34 @@ impl<'a> Mat<'a> {
     }
 
     /// Bytes of one row.
+    #[inline]
     pub fn row_bytes(&self) -> usize {
         self.cols / self.ty.block_len() * self.ty.block_bytes()
     }
 
     /// The bytes of row `r`.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    #[inline]
     pub fn row(&self, r: usize) -> &'a [u8] {
         let n = self.row_bytes();
         &self.data[r * n..(r + 1) * n]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_rows_of_whole_blocks_are_a_matrix() {
+        let data = [7u8; 3 * 36];
+        let w = Mat::new(TensorType::Q4_0, 3, 64, &data).unwrap();
+        assert_eq!((w.row_bytes(), w.row(2).len()), (36, 36));
+        assert!(Mat::new(TensorType::Q4_0, 3, 63, &data).is_none());
+        assert!(Mat::new(TensorType::Q4_0, 2, 64, &data).is_none());
+        assert!(Mat::new(TensorType::F32, usize::MAX, 64, &data).is_none());
+        assert!(Mat::new(TensorType::F32, 3, usize::MAX, &data).is_none());
     }
 }

@@ -42,9 +42,10 @@ pub struct ActBuf {
 }
 
 impl ActBuf {
-    /// Bytes that [`ActBuf::new`] allocates.
+    /// Bytes that [`ActBuf::new`] allocates; the largest number when they cannot be counted.
     pub fn bytes(max_tokens: usize, max_cols: usize) -> usize {
-        max_tokens * max_cols.div_ceil(SPAN) * size_of::<ActSpan>()
+        let spans = max_tokens.saturating_mul(max_cols.div_ceil(SPAN));
+        spans.saturating_mul(size_of::<ActSpan>())
     }
 
     /// Room for `max_tokens` rows of `max_cols` numbers; fewer of longer ones fit as well.

@@ -1,9 +1,9 @@
 //! Block types of quantised weights, one file each: how a block's bits become numbers.
 //!
-//! Everything that can be done with a type follows from one function, [`Block::unpack`], which turns
-//! 256 weights of a row into integers, scales and minima ([`Span`]). It is written once, over 32-lane
-//! byte operations ([`Lanes`]), and compiled for each instruction set. Dequantisation is here; the
-//! products are in [`crate::ops::linear`].
+//! Everything that can be done with a type follows from one function, `Block::unpack`, which turns
+//! 256 weights of a row into integers, scales and minima (a `Span`). It is written once, over 32-lane
+//! byte operations (`Lanes`), and compiled for each instruction set. Dequantisation is here; the
+//! products are in [`linear`](crate::ops::linear()).
 //!
 //! A new type: its line in `ounce_gguf::TensorType`, a file here, and its line in `block_types!` below.
 //!
@@ -26,8 +26,8 @@ mod span;
 pub(crate) use avx2::{Avx2, X86};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx512::Vnni;
-pub(crate) use half::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 pub(crate) use float::{Float, WithFloat, with_float};
+pub(crate) use half::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use lanes::Lanes;
 pub(crate) use lanes::Scalar;

@@ -1,8 +1,8 @@
 //! `y = x · Wᵀ`: the products that take nearly all of a model's time.
 //!
-//! One token is a matrix-vector product and reads every weight once ([`matvec`]); more are a
+//! One token is a matrix-vector product and reads every weight once (`matvec.rs`); more are a
 //! matrix-matrix product, which unpacks 16 rows by 256 columns at a time and multiplies them with all
-//! tokens ([`matmul`]). Quantised weights meet activations of int8, float weights those of f32.
+//! tokens (`matmul.rs`). Quantised weights meet activations of int8, float weights those of f32.
 
 mod float;
 #[cfg(target_arch = "x86_64")]
@@ -46,7 +46,8 @@ const WORTH_THREADS: usize = 32 << 10;
 
 /// `y = x·Wᵀ (+ bias)` for every matrix in `outs`, all of which read the same `x` `[n_tokens][cols]`.
 ///
-/// `acts` must have been made for as many tokens and columns; nothing is allocated here.
+/// `acts` must have been made for as many tokens and columns. Nothing is allocated here: what a thread
+/// unpacks (6 KiB of a quantised matrix, 16 KiB of a float one) lies on its stack.
 ///
 /// # Panics
 /// When shapes do not fit each other, or a weight's type has no kernel ([`has_kernel`]).
@@ -134,7 +135,12 @@ fn multiply(cpu: &Cpu, x: &Input<'_>, outs: &mut [LinearOut<'_>]) {
     } else {
         cpu.pool.n_threads()
     };
-    let chunk_bytes = (total / (8 * n_threads)).min(64 << 10);
+    // Many tokens make even the smallest chunk worth taking alone.
+    let chunk_bytes = if x.n_tokens > 1 {
+        0
+    } else {
+        (total / (8 * n_threads)).min(64 << 10)
+    };
     let mut outs = outs.iter_mut();
     let jobs: [Option<Job<'_>>; MAX_JOBS] = std::array::from_fn(|_| {
         outs.next().map(|out| {
