@@ -95,10 +95,14 @@ impl Plan {
         let kv = KvLayout::new(graph, params.n_ctx, n_ubatch, params.type_k, params.type_v)?;
         let slab = SlabLayout::new(graph, n_ubatch, params.n_outputs);
         let mut state_len = 0;
-        let state_offsets = graph.states.iter().map(|n| std::mem::replace(&mut state_len, state_len + n)).collect();
+        let mut state_offsets = Vec::with_capacity(graph.states.len());
+        for n in &graph.states {
+            state_offsets.push(state_len);
+            state_len += n;
+        }
         let max_cols = graph.max_cols();
         let rows = n_ubatch.max(params.n_outputs);
-        let (dk, dv, group) = head_maxima(model);
+        let [dk, dv, n_head, n_head_kv] = heads(model);
         let section = |name, bytes: usize, kind| Section { name, bytes: bytes as u64, kind };
         let sections = vec![
             Section { name: "weights", bytes: model.file.n_bytes(), kind: Kind::Mapped },
@@ -106,8 +110,8 @@ impl Plan {
             section("KV stage", kv.stage_bytes(), Kind::Reserved),
             section("recurrent state", 4 * state_len, Kind::Committed),
             section("forward slab", 4 * slab.len, Kind::Reserved),
-            section("quantised activations", ActBuf::bytes(rows, max_cols, params.n_threads), Kind::Committed),
-            section("attention scratch", AttnScratch::bytes(params.n_threads, dk, dv, group), Kind::Committed),
+            section("quantised activations", ActBuf::bytes(rows, max_cols), Kind::Committed),
+            section("attention scratch", AttnScratch::bytes(params.n_threads, dk, dv, n_head, n_head_kv), Kind::Committed),
             section("tokenizer", model.tokenizer.memory_bytes(), Kind::Committed),
         ];
         Ok(Plan { params, kv, slab, state_offsets, state_len, max_cols, sections })
@@ -119,8 +123,8 @@ impl Plan {
     }
 }
 
-/// Largest key head, value head and group of query heads a key head serves.
-pub(crate) fn head_maxima(model: &Model) -> (usize, usize, usize) {
+/// What sizes the scratch of attention: widths of key and value heads, query heads, key/value heads.
+pub(crate) fn heads(model: &Model) -> [usize; 4] {
     let hp = &model.hparams;
-    (hp.head_dim_k, hp.head_dim_v, hp.n_head / hp.n_head_kv)
+    [hp.head_dim_k, hp.head_dim_v, hp.n_head, hp.n_head_kv]
 }

@@ -11,7 +11,7 @@ use crate::cache::KvCache;
 use crate::cpu::{CpuBackend, Pass};
 use crate::memory::Region;
 use crate::model::Model;
-use crate::plan::{Plan, SessionParams, head_maxima};
+use crate::plan::{Plan, SessionParams, heads};
 
 /// A context of a model with its caches.
 pub struct Session {
@@ -40,10 +40,10 @@ impl Session {
     /// The address space is refused.
     pub fn from_plan(model: Arc<Model>, plan: Plan) -> Result<Session, EngineError> {
         let p = &plan.params;
-        let (dk, dv, group) = head_maxima(&model);
+        let [dk, dv, n_head, n_head_kv] = heads(&model);
         let cpu = Cpu::new(p.isa, p.n_threads);
-        let acts = ActBuf::new(p.n_ubatch.max(p.n_outputs), plan.max_cols, p.n_threads);
-        let attn = AttnScratch::new(p.n_threads, dk, dv, group);
+        let acts = ActBuf::new(p.n_ubatch.max(p.n_outputs), plan.max_cols);
+        let attn = AttnScratch::new(p.n_threads, dk, dv, n_head, n_head_kv);
         Ok(Session {
             backend: CpuBackend::new(cpu, acts, attn),
             kv: KvCache::new(plan.kv.clone())?,

@@ -39,7 +39,10 @@ impl Region {
 
     /// The region as floats (a mapping starts on a page, so it is aligned).
     pub fn floats_mut(&mut self) -> &mut [f32] {
-        bytemuck::cast_slice_mut(self.bytes_mut())
+        match &mut self.map {
+            Some(map) => bytemuck::cast_slice_mut(map),
+            None => &mut [],
+        }
     }
 
     /// Gives every page back to the kernel; the region reads as zero again.

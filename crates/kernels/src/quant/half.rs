@@ -64,7 +64,10 @@ mod tests {
     fn every_half_survives_and_rounding_is_to_nearest_even() {
         for bits in 0..=u16::MAX {
             let x = f16_to_f32(bits);
-            assert!(f32_to_f16(x) == bits || x.is_nan() && f16_to_f32(f32_to_f16(x)).is_nan(), "{bits:#06x}");
+            assert!(
+                f32_to_f16(x) == bits || x.is_nan() && f16_to_f32(f32_to_f16(x)).is_nan(),
+                "{bits:#06x}"
+            );
             if x.is_finite() && bits & 0x7fff < 0x7bff {
                 // Between this number and the next: the nearer one, the even one in the middle.
                 let next = f16_to_f32(bits + 1);

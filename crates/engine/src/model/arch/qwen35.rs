@@ -4,7 +4,7 @@
 //! Blocks for multi-token prediction at the end of a file are not part of the main pass and never touched.
 
 use ounce_gguf::Value;
-use ounce_kernels::ops::RopeKind;
+use ounce_kernels::ops::{MAX_CONV_KERNEL, RopeKind};
 
 use super::blocks::{Block, embedding, output, swiglu};
 use crate::EngineError;
@@ -86,7 +86,7 @@ fn gated_attention(g: &mut Graph, b: &Block<'_>, hp: &Hparams, h: V, angles: V) 
 }
 
 fn delta_net(g: &mut Graph, b: &Block<'_>, hp: &Hparams, keys: &Keys<'_>, net: DeltaNet, h: V) -> Result<V, EngineError> {
-    let kernel = keys.count("ssm.conv_kernel", 64)?;
+    let kernel = keys.count("ssm.conv_kernel", MAX_CONV_KERNEL as u32)?;
     let n_inner = net.n_head_v * net.head_dim;
     let n_conv = 2 * net.n_head_k * net.head_dim + n_inner;
     let [qkv, z, alpha, beta] = g.linear(h, [
