@@ -105,7 +105,8 @@ impl CpuBackend {
                 let f = &model.graph.freqs[freqs.0];
                 let pos0 = p.pos0;
                 let [y] = p.values([*y]);
-                ops::rope_angles(cpu, &f.inv_freq, f.mscale, pos0, n, y);
+                let angles = ops::Angles { theta_scale: f.theta_scale, divisors: &f.divisors, mscale: f.mscale };
+                ops::rope_angles(cpu, angles, pos0, n, y);
             }
             Op::Rope { x, n_head, head_dim, kind, angles } => {
                 let [x, angles] = p.values([*x, *angles]);

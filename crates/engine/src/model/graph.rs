@@ -225,7 +225,7 @@ impl Graph {
 
     /// cos and sin for a set of frequencies, once a pass.
     pub fn rope_angles(&mut self, freqs: RopeFreqs) -> V {
-        let y = self.value(2 * freqs.inv_freq.len());
+        let y = self.value(2 * freqs.divisors.len());
         self.freqs.push(freqs);
         self.body.push(Op::RopeAngles { freqs: Freqs(self.freqs.len() - 1), y });
         y

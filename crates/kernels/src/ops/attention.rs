@@ -6,7 +6,7 @@
 //! without work; its keys are then divided among the threads and the parts merged.
 
 use super::kv::{KvRows, load};
-use super::math::{dot, exp};
+use super::math::{LANES, dot, exp, sum_lanes};
 use super::{for_isa, split};
 use crate::{Cpu, Isa, SharedSlice};
 
@@ -290,20 +290,29 @@ fn online_softmax(row: Row<'_>) {
     for s in scores.iter() {
         total += s;
     }
-    // Four keys at a time, so that the sums are read and written once for the four.
-    let mut quads = v.chunks_exact(4 * dv);
-    let mut weights = scores.chunks_exact(4);
-    for (v, w) in quads.by_ref().zip(weights.by_ref()) {
-        let (v0, rest) = v.split_at(dv);
-        let (v1, rest) = rest.split_at(dv);
-        let (v2, v3) = rest.split_at(dv);
-        for i in 0..dv {
-            acc[i] += w[0] * v0[i] + w[1] * v1[i] + w[2] * v2[i] + w[3] * v3[i];
+    // Key j goes into part j mod LANES of the sum, for eight columns at a time.
+    const COLS: usize = 8;
+    for (c, acc) in acc.chunks_mut(COLS).enumerate() {
+        let mut sums = [[0.0f32; COLS]; LANES];
+        let at = c * COLS;
+        if acc.len() == COLS {
+            for (v, w) in v.chunks(LANES * dv).zip(scores.chunks(LANES)) {
+                for (s, w) in w.iter().enumerate() {
+                    let v = &v[s * dv + at..s * dv + at + COLS];
+                    for i in 0..COLS {
+                        sums[s][i] = w.mul_add(v[i], sums[s][i]);
+                    }
+                }
+            }
+        } else {
+            for (j, (v, w)) in v.chunks_exact(dv).zip(scores.iter()).enumerate() {
+                for (sum, v) in sums[j % LANES].iter_mut().zip(&v[at..]) {
+                    *sum = w.mul_add(*v, *sum);
+                }
+            }
         }
-    }
-    for (v, w) in quads.remainder().chunks_exact(dv).zip(weights.remainder()) {
-        for i in 0..dv {
-            acc[i] += w * v[i];
+        for (i, acc) in acc.iter_mut().enumerate() {
+            *acc += sum_lanes(sums.map(|s| s[i]));
         }
     }
     *max = best;

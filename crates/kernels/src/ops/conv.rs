@@ -1,6 +1,6 @@
 //! Depthwise causal convolution over the tokens, then SiLU.
 
-use super::math::silu;
+use super::math::{silu};
 use super::{for_isa, split};
 use crate::{Cpu, SharedSlice};
 
@@ -58,7 +58,7 @@ fn step(window: &[[f32; CHANNELS]], taps: &[[f32; CHANNELS]], out: &mut [f32]) {
     let mut sums = [0.0f32; CHANNELS];
     for (x, w) in window.iter().zip(taps) {
         for i in 0..CHANNELS {
-            sums[i] += x[i] * w[i];
+            sums[i] = x[i].mul_add(w[i], sums[i]);
         }
     }
     for (y, s) in out.iter_mut().zip(sums) {

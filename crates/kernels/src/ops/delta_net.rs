@@ -1,6 +1,6 @@
 //! The gated delta rule, token by token (Yang et al., "Gated Delta Networks", arXiv 2412.06464).
 
-use super::math::{LANES, dot, sigmoid};
+use super::math::{LANES, dot, sigmoid, sum_lanes};
 use super::{for_isa, split};
 use crate::{Cpu, SharedSlice};
 
@@ -106,7 +106,7 @@ fn step(t: &Token<'_>, v: &[f32], state: &mut [f32], out: &mut [f32]) {
         let e = t.beta * (v - t.decay * k_norm * sk);
         let ek = e * k_norm;
         for (s, k) in s.iter_mut().zip(t.k) {
-            *s = t.decay * *s + ek * k;
+            *s = ek.mul_add(*k, t.decay * *s);
         }
         *o = t.decay * q_norm * sq + kq * e;
     }
@@ -119,11 +119,11 @@ fn dot2(s: &[f32], a: &[f32], b: &[f32]) -> (f32, f32) {
     let n = s.len() / LANES * LANES;
     for ((s, a), b) in s.chunks_exact(LANES).zip(a.chunks_exact(LANES)).zip(b.chunks_exact(LANES)) {
         for i in 0..LANES {
-            sa[i] += s[i] * a[i];
-            sb[i] += s[i] * b[i];
+            sa[i] = s[i].mul_add(a[i], sa[i]);
+            sb[i] = s[i].mul_add(b[i], sb[i]);
         }
     }
-    (sa.iter().sum::<f32>() + dot(&s[n..], &a[n..]), sb.iter().sum::<f32>() + dot(&s[n..], &b[n..]))
+    (sum_lanes(sa) + dot(&s[n..], &a[n..]), sum_lanes(sb) + dot(&s[n..], &b[n..]))
 }
 
 /// In: the projections. Out: `alpha = ssm_a · softplus(alpha + dt_bias)`, the logarithm of the decay, and

@@ -1,8 +1,11 @@
 //! Gates, sums and factors, element by element.
 
-use super::math::{gelu, sigmoid, silu};
+use std::sync::OnceLock;
+
+use super::math::{sigmoid, silu};
 use super::{for_isa, split};
 use crate::Cpu;
+use crate::quant::{f16_to_f32, f32_to_f16};
 
 /// An op `x[i] = f(x[i], y[i])`.
 macro_rules! binary {
@@ -42,40 +45,43 @@ binary! {
     add, add_kernel, 1, |x, y| x + y
 }
 
-/// `gate = gelu(gate) · up`, in the tanh form, gelu's argument and value rounded to half precision: ggml looks them up in
-/// a table of halves, every published figure of a gelu model includes that rounding, and so do the references here.
+/// `gate = gelu(gate) · up`, in the tanh form, looked up by the half-precision form of the gate as ggml does: every
+/// published figure of a gelu model includes that rounding, and so do the references here.
 ///
 /// # Panics
 /// When the lengths differ.
 pub fn gelu_mul(cpu: &Cpu, gate: &mut [f32], up: &[f32]) {
     assert_eq!(gate.len(), up.len());
-    split::rows(cpu, gate, 1, 10, &|first, gate| {
-        let up = &up[first..first + gate.len()];
-        for_isa!(cpu.isa, gelu_mul_kernel, (gate: &mut [f32], up: &[f32]));
+    let table = gelu_table();
+    split::rows(cpu, gate, 1, 8, &|first, gate| {
+        for (x, up) in gate.iter_mut().zip(&up[first..]) {
+            let g = match *x {
+                // The ends of ggml's table. NaN has an entry.
+                x if x <= -10.0 => 0.0,
+                x if x >= 10.0 => x,
+                x => f16_to_f32(table[usize::from(f32_to_f16(x))]),
+            };
+            *x = g * up;
+        }
     });
 }
 
-#[inline(always)]
-fn gelu_mul_kernel(gate: &mut [f32], up: &[f32]) {
-    for (x, y) in gate.iter_mut().zip(up) {
-        // Where the table ends.
-        let g = if *x <= -10.0 { 0.0 } else { {let h=round_to_half(*x); round_to_half(0.5*h*(1.0+(0.797_884_560_802_865_4_f32*h*(1.0+0.044715*h*h)).tanh()))} };
-        *x = y * if *x >= 10.0 { *x } else { g };
-    }
+/// gelu of every half-precision number, in half precision; 128 KiB, filled on first use.
+fn gelu_table() -> &'static [u16; 1 << 16] {
+    static TABLE: OnceLock<Box<[u16; 1 << 16]>> = OnceLock::new();
+    TABLE.get_or_init(|| {
+        let mut table = Box::new([0; 1 << 16]);
+        for (bits, entry) in (0..=u16::MAX).zip(table.iter_mut()) {
+            let x = f16_to_f32(bits);
+            // Hendrycks, Gimpel, arXiv 1606.08415, in ggml's order of operations.
+            let tanh = (SQRT_2_OVER_PI * x * (1.0 + 0.044_715 * x * x)).tanh();
+            *entry = f32_to_f16(0.5 * x * (1.0 + tanh));
+        }
+        table
+    })
 }
 
-/// The nearest half-precision number, for magnitudes below 65520. Without branches, so that loops over it vectorise.
-#[inline(always)]
-fn round_to_half(x: f32) -> f32 {
-    let bits = x.to_bits();
-    // Adding and taking off a power of two rounds to its last place: 2^-24 for subnormal halves, else ten places below
-    // the leading one.
-    let exponent = (bits >> 23 & 0xff).max(113);
-    let power = f32::from_bits((exponent + 13) << 23);
-    let magnitude = f32::from_bits(bits & 0x7fff_ffff);
-    let rounded = (magnitude + power) - power;
-    f32::from_bits(rounded.to_bits() | bits & 0x8000_0000)
-}
+const SQRT_2_OVER_PI: f32 = 0.797_884_6;
 
 /// `x = x · s`.
 pub fn scale(cpu: &Cpu, x: &mut [f32], s: f32) {
@@ -85,15 +91,21 @@ pub fn scale(cpu: &Cpu, x: &mut [f32], s: f32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quant::{f16_to_f32, f32_to_f16};
+    use crate::Isa;
 
     #[test]
-    fn rounding_to_half_is_that_of_the_conversion() {
-        for i in 0..2_000_000u32 {
-            // Exponents from 2^-30 to 2^3, all kinds of mantissas.
-            let x = f32::from_bits((97 << 23) + i.wrapping_mul(139)) * if i % 2 == 0 { 1.0 } else { -1.0 };
-            assert_eq!(round_to_half(x).to_bits(), f16_to_f32(f32_to_f16(x)).to_bits(), "{x:e}");
+    fn gelu_is_gelu_to_half_precision() {
+        let cpu = Cpu::new(Isa::Scalar, 1);
+        for i in -1200..=1200 {
+            let x = i as f32 * 0.01;
+            let mut y = [x];
+            gelu_mul(&cpu, &mut y, &[2.0]);
+            let d = f64::from(x);
+            let want = d * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (d + 0.044715 * d.powi(3))).tanh());
+            assert!((f64::from(y[0]) - want).abs() <= 2e-3 * d.abs(), "{x}: {} for {want}", y[0]);
         }
-        assert!(round_to_half(f32::NAN).is_nan());
+        let mut y = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
+        gelu_mul(&cpu, &mut y, &[1.0; 3]);
+        assert!(y[0].is_nan() && y[1] == f32::INFINITY && y[2] == 0.0);
     }
 }

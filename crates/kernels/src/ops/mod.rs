@@ -23,9 +23,10 @@ pub use elementwise::{add, gelu_mul, scale, sigmoid_mul, silu_mul};
 pub use kv::{KvRows, KvType, KvTypeError, kv_store};
 pub use linear::{LinearOut, linear};
 pub use norm::{gated_norm, rms_norm, rms_norm_inplace};
-pub use rope::{RopeKind, rope, rope_angles};
+pub use rope::{Angles, RopeKind, rope, rope_angles};
 
-/// Calls `$f`, an `#[inline(always)]` function, compiled for the instruction set `$isa`.
+/// Calls `$f`, an `#[inline(always)]` function, compiled for the instruction set `$isa`. A `mul_add` is an instruction in
+/// one form and a library call in the other, of the same result: all forms give the same bits.
 macro_rules! for_isa {
     ($isa:expr, $f:path, ($($arg:ident: $ty:ty),* $(,)?)) => {{
         #[cfg(target_arch = "x86_64")]

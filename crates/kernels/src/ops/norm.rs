@@ -1,6 +1,6 @@
 //! Root-mean-square norms (Zhang, Sennrich, arXiv 1910.07467).
 
-use super::math::{dot, silu};
+use super::math::{silu, sum_of_squares};
 use super::{for_isa, split};
 use crate::Cpu;
 
@@ -46,7 +46,8 @@ pub fn gated_norm(cpu: &Cpu, x: &mut [f32], z: &[f32], w: &[f32], eps: f32) {
 
 #[inline(always)]
 fn inverse_rms(x: &[f32], eps: f32) -> f32 {
-    1.0 / (dot(x, x) / x.len() as f32 + eps).sqrt()
+    let mean = (sum_of_squares(x) / x.len() as f64) as f32;
+    1.0 / (mean + eps).sqrt()
 }
 
 #[inline(always)]
@@ -64,7 +65,7 @@ fn norm_rows_inplace(x: &mut [f32], w: &[f32], eps: f32) {
     for x in x.chunks_exact_mut(w.len()) {
         let r = inverse_rms(x, eps);
         for (x, w) in x.iter_mut().zip(w) {
-            *x *= r * w;
+            *x = *x * r * w;
         }
     }
 }
@@ -74,7 +75,7 @@ fn gated_rows(x: &mut [f32], z: &[f32], w: &[f32], eps: f32) {
     for (x, z) in x.chunks_exact_mut(w.len()).zip(z.chunks_exact(w.len())) {
         let r = inverse_rms(x, eps);
         for ((x, z), w) in x.iter_mut().zip(z).zip(w) {
-            *x *= r * w * silu(*z);
+            *x = *x * r * w * silu(*z);
         }
     }
 }

@@ -12,22 +12,34 @@ pub enum RopeKind {
     Neox,
 }
 
-/// cos and sin for `n_tokens` positions from `pos0` on: `out[t]` is `n_rot/2` cosines, then as many sines, both times
-/// `mscale`. `inv_freq[j]` is the angle that one position adds to pair `j`.
+/// The angles of a rope: pair `j` of position `p` turns by `p · theta_scale^j / divisors[j]` radians.
+#[derive(Clone, Copy, Debug)]
+pub struct Angles<'a> {
+    /// `base^(-2/n_rot)`.
+    pub theta_scale: f32,
+    /// What stretches each pair over a longer context; 1 leaves it. `[n_rot / 2]`.
+    pub divisors: &'a [f32],
+    /// Factor of cos and sin.
+    pub mscale: f32,
+}
+
+/// cos and sin for `n_tokens` positions from `pos0` on: `out[t]` is `n_rot/2` cosines, then as many sines.
 ///
 /// # Panics
-/// When `out` is not `[n_tokens][2 * inv_freq.len()]`.
-pub fn rope_angles(cpu: &Cpu, inv_freq: &[f32], mscale: f32, pos0: usize, n_tokens: usize, out: &mut [f32]) {
-    let half = inv_freq.len();
+/// When `out` is not `[n_tokens][n_rot]`.
+pub fn rope_angles(cpu: &Cpu, angles: Angles<'_>, pos0: usize, n_tokens: usize, out: &mut [f32]) {
+    let half = angles.divisors.len();
     assert_eq!(out.len(), n_tokens * 2 * half);
     split::rows(cpu, out, 2 * half, 40 * half, &|first, out| {
         for (t, row) in out.chunks_exact_mut(2 * half).enumerate() {
             let (cos, sin) = row.split_at_mut(half);
-            for ((c, s), f) in cos.iter_mut().zip(sin).zip(inv_freq) {
-                // In double precision, for at a position of 100,000 a float has no digits left to reduce the angle with.
-                let (sine, cosine) = ((pos0 + first + t) as f64 * f64::from(*f)).sin_cos();
-                *c = cosine as f32 * mscale;
-                *s = sine as f32 * mscale;
+            // Power by power in single precision, as ggml does: far positions get the angles that other engines give them.
+            let mut theta = (pos0 + first + t) as f32;
+            for ((c, s), divisor) in cos.iter_mut().zip(sin).zip(angles.divisors) {
+                let (sine, cosine) = (theta / divisor).sin_cos();
+                *c = cosine * angles.mscale;
+                *s = sine * angles.mscale;
+                theta *= angles.theta_scale;
             }
         }
     });
