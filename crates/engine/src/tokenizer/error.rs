@@ -22,7 +22,9 @@ pub enum TokenizerError {
         first: u32,
         second: u32,
     },
-    #[error("\"tokenizer.ggml.merges\", entry {index}: \"{text}\" is not two parts with a space between")]
+    #[error(
+        "\"tokenizer.ggml.merges\", entry {index}: \"{text}\" is not two parts with a space between"
+    )]
     Merge { index: usize, text: String },
     #[error("\"{flag}\" is true but there is no \"{key}\"")]
     NoSuchId {

@@ -49,9 +49,7 @@ const GPT2: Pass = pass(
 
 const TABLE: &[Entry] = &[
     Entry {
-        names: &[
-            DEFAULT,
-        ],
+        names: &[DEFAULT],
         passes: &[
             pass(r"[\p{P}$+<=>^~|]+", Blank::Keep),
             GPT2,
@@ -68,13 +66,29 @@ const TABLE: &[Entry] = &[
         add_bos: false,
     },
     Entry {
-        names: &["smollm", "refact", "starcoder", "command-r", "codeshell", "exaone"],
+        names: &[
+            "smollm",
+            "refact",
+            "starcoder",
+            "command-r",
+            "codeshell",
+            "exaone",
+        ],
         passes: &[pass(r"\p{N}", Blank::Keep), GPT2],
         ignore_merges: false,
         add_bos: false,
     },
     Entry {
-        names: &["llama-bpe", "llama3", "llama-v3", "lfm2", "falcon3", "falcon-h1", "pixtral", "midm-2.0"],
+        names: &[
+            "llama-bpe",
+            "llama3",
+            "llama-v3",
+            "lfm2",
+            "falcon3",
+            "falcon-h1",
+            "pixtral",
+            "midm-2.0",
+        ],
         passes: &[pass(
             r"'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+",
             Blank::GiveBackInLine,
@@ -105,9 +119,15 @@ const TABLE: &[Entry] = &[
         passes: &[
             pass(r"[\r\n]", Blank::Keep),
             pass(DEEPSEEK_CASED, Blank::Keep),
-            pass(r"\s?[!-/:-~\u{ff01}-\u{ff0f}\u{ff1a}-\u{ff5e}\u{2018}-\u{201f}\u{3000}-\u{3002}]+", Blank::Keep),
+            pass(
+                r"\s?[!-/:-~\u{ff01}-\u{ff0f}\u{ff1a}-\u{ff5e}\u{2018}-\u{201f}\u{3000}-\u{3002}]+",
+                Blank::Keep,
+            ),
             pass(r"\s+\z", Blank::Keep),
-            pass(r"[\u{4e00}-\u{9fa5}\u{800}-\u{4e00}\u{ac00}-\u{d7ff}]+", Blank::Keep),
+            pass(
+                r"[\u{4e00}-\u{9fa5}\u{800}-\u{4e00}\u{ac00}-\u{d7ff}]+",
+                Blank::Keep,
+            ),
             pass(r"\p{N}+", Blank::Keep),
         ],
         ignore_merges: false,
@@ -123,10 +143,10 @@ const DEEPSEEK_CASED: &str = concat!(
     r"\u{3f7}-\u{481}\u{48a}-\u{52f}\u{531}-\u{556}\u{10a0}-\u{10c5}\u{13a0}-\u{13f5}",
     r"\u{13f8}-\u{13fd}\u{1c90}-\u{1cba}\u{1cbd}-\u{1cbf}\u{1d00}-\u{1d2b}\u{1d6b}-\u{1d77}",
     r"\u{1d79}-\u{1d9a}\u{1e00}-\u{1f15}\u{1f18}-\u{1f1d}\u{1f20}-\u{1f45}\u{1f48}-\u{1f4d}",
-    r"\u{1f50}-\u{1f57}\u{1f59}\u{1f5b}\u{1f5d}\u{1f5f}-\u{3ce}\u{1f80}-\u{1fb4}",
-    r"\u{1fb6}-\u{1fbc}\u{3b9}\u{1fc2}-\u{1fc4}\u{1fc6}-\u{1fcc}\u{1fd0}-\u{390}",
-    r"\u{1fd6}-\u{38a}\u{1fe0}-\u{1fec}\u{1ff2}-\u{1ff4}\u{1ff6}-\u{1ffc}\u{2102}\u{2107}",
-    r"\u{210a}-\u{2113}\u{2115}\u{2119}-\u{211d}\u{2124}\u{3a9}\u{2128}\u{4b}-\u{212d}",
+    r"\u{1f50}-\u{1f57}\u{1f59}\u{1f5b}\u{1f5d}\u{1f5f}-\u{1f7d}\u{1f80}-\u{1fb4}",
+    r"\u{1fb6}-\u{1fbc}\u{1fbe}\u{1fc2}-\u{1fc4}\u{1fc6}-\u{1fcc}\u{1fd0}-\u{1fd3}",
+    r"\u{1fd6}-\u{1fdb}\u{1fe0}-\u{1fec}\u{1ff2}-\u{1ff4}\u{1ff6}-\u{1ffc}\u{2102}\u{2107}",
+    r"\u{210a}-\u{2113}\u{2115}\u{2119}-\u{211d}\u{2124}\u{2126}\u{2128}\u{212a}-\u{212d}",
     r"\u{212f}-\u{2134}\u{2139}\u{213c}-\u{213f}\u{2145}-\u{2149}\u{214e}\u{2183}\u{2184}",
     r"\u{2c00}-\u{2c7b}\u{2c7e}-\u{2ce4}\u{2ceb}-\u{2cee}\u{2cf2}\u{2cf3}\u{a640}-\u{a66d}",
     r"\u{a680}-\u{a69b}\u{a722}-\u{a76f}\u{a771}-\u{a787}\u{a78b}-\u{a78e}\u{ab70}-\u{abbf}",
@@ -145,11 +165,22 @@ pub(super) struct PreTokenizer {
 impl PreTokenizer {
     /// The one of this name.
     pub fn new(name: &str) -> Result<PreTokenizer, TokenizerError> {
-        let entry = TABLE.iter().find(|e| e.names.contains(&name)).ok_or_else(|| {
-            let known: Vec<&str> = TABLE.iter().flat_map(|e| e.names).copied().collect();
-            TokenizerError::Pre { name: name.to_owned(), known: known.join(", ") }
-        })?;
-        let compile = |p: &Pass| (Regex::new(p.pattern).expect("a test compiles every pattern"), p.blank);
+        let entry = TABLE
+            .iter()
+            .find(|e| e.names.contains(&name))
+            .ok_or_else(|| {
+                let known: Vec<&str> = TABLE.iter().flat_map(|e| e.names).copied().collect();
+                TokenizerError::Pre {
+                    name: name.to_owned(),
+                    known: known.join(", "),
+                }
+            })?;
+        let compile = |p: &Pass| {
+            (
+                Regex::new(p.pattern).expect("a test compiles every pattern"),
+                p.blank,
+            )
+        };
         Ok(PreTokenizer {
             passes: entry.passes.iter().map(compile).collect(),
             ignore_merges: entry.ignore_merges,
@@ -183,14 +214,20 @@ fn cut<'t>(passes: &[(Regex, Blank)], text: &'t str, piece: &mut dyn FnMut(&'t s
 
 /// Bytes at the end of `matched` that belong to the word after it.
 fn given_back(matched: &str, after: &str, blank: Blank) -> usize {
-    let Some(last) = matched.chars().next_back().filter(|c| c.is_whitespace()) else { return 0 };
+    let Some(last) = matched.chars().next_back().filter(|c| c.is_whitespace()) else {
+        return 0;
+    };
     let from_blank = match blank {
         Blank::Keep => false,
         Blank::GiveBack => true,
         Blank::GiveBackInLine => !matches!(last, '\r' | '\n'),
     };
     // The match is all white space here: an alternative that ends in white space otherwise ends in a line break.
-    if from_blank && !after.is_empty() && matched.len() > last.len_utf8() { last.len_utf8() } else { 0 }
+    if from_blank && !after.is_empty() && matched.len() > last.len_utf8() {
+        last.len_utf8()
+    } else {
+        0
+    }
 }
 
 #[cfg(test)]
@@ -199,7 +236,9 @@ mod tests {
 
     fn pieces<'t>(name: &str, text: &'t str) -> Vec<&'t str> {
         let mut out = Vec::new();
-        PreTokenizer::new(name).unwrap().split(text, &mut |p| out.push(p));
+        PreTokenizer::new(name)
+            .unwrap()
+            .split(text, &mut |p| out.push(p));
         out
     }
 
@@ -215,7 +254,10 @@ mod tests {
     #[test]
     fn an_unknown_name_is_refused_with_the_known_ones() {
         let error = PreTokenizer::new("kimi-k9").err().unwrap().to_string();
-        assert!(error.contains("\"kimi-k9\"") && error.contains("llama-bpe"), "{error}");
+        assert!(
+            error.contains("\"kimi-k9\"") && error.contains("llama-bpe"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -234,7 +276,10 @@ mod tests {
         assert_eq!(pieces("qwen2", "a 12"), ["a", " ", "1", "2"]);
         assert_eq!(pieces("smollm", "a  12"), ["a", "  ", "1", "2"]);
         assert_eq!(pieces("gpt-2", "a 12345"), ["a", " 12345"]);
-        assert_eq!(pieces("default", "a 1234567"), ["a", " ", "123", "456", "7"]);
+        assert_eq!(
+            pieces("default", "a 1234567"),
+            ["a", " ", "123", "456", "7"]
+        );
         assert_eq!(pieces("deepseek-llm", "ab 123"), ["ab", " ", "123"]);
     }
 
@@ -246,8 +291,14 @@ mod tests {
 
     #[test]
     fn deepseek_llm() {
-        assert_eq!(pieces("deepseek-llm", "Hello wörld!\n\n"), ["Hello", " wörld", "!", "\n", "\n"]);
-        assert_eq!(pieces("deepseek-llm", "你好 (x)  "), ["你好", " (", "x", ")", "  "]);
+        assert_eq!(
+            pieces("deepseek-llm", "Hello wörld!\n\n"),
+            ["Hello", " wörld", "!", "\n", "\n"]
+        );
+        assert_eq!(
+            pieces("deepseek-llm", "你好 (x)  "),
+            ["你好", " (", "x", ")", "  "]
+        );
     }
 
     #[test]

@@ -75,7 +75,11 @@ impl Vocab {
         kind: TokenKind,
         findable: bool,
     ) -> Result<(), TokenizerError> {
-        debug_assert_eq!(self.ends.len(), self.kinds.len(), "tokens come before symbols");
+        debug_assert_eq!(
+            self.ends.len(),
+            self.kinds.len(),
+            "tokens come before symbols"
+        );
         let id = self.ends.len() as u32;
         if findable && let Some(first) = self.find(bytes) {
             return Err(TokenizerError::DuplicateToken {
@@ -99,7 +103,13 @@ impl Vocab {
         self.bytes.extend_from_slice(bytes);
         self.ends.push(self.bytes.len() as u32);
         if findable {
-            let Vocab { bytes: arena, ends, table, hasher, .. } = self;
+            let Vocab {
+                bytes: arena,
+                ends,
+                table,
+                hasher,
+                ..
+            } = self;
             table.insert_unique(hasher.hash_one(bytes), id, |&id| {
                 hasher.hash_one(entry(arena, ends, id))
             });
@@ -115,7 +125,9 @@ impl Vocab {
     /// The token or symbol of these bytes.
     pub fn find(&self, bytes: &[u8]) -> Option<u32> {
         let hash = self.hasher.hash_one(bytes);
-        self.table.find(hash, |&id| self.bytes(id) == bytes).copied()
+        self.table
+            .find(hash, |&id| self.bytes(id) == bytes)
+            .copied()
     }
 
     /// Whether the id is a token's, not a symbol's.
@@ -139,7 +151,10 @@ impl Vocab {
 
     /// Bytes on the heap.
     pub fn memory_bytes(&self) -> usize {
-        self.bytes.capacity() + self.ends.capacity() * 4 + self.kinds.capacity() + self.table.allocation_size()
+        self.bytes.capacity()
+            + self.ends.capacity() * 4
+            + self.kinds.capacity()
+            + self.table.allocation_size()
     }
 }
 
