@@ -1,9 +1,193 @@
-//! placeholder
+//! Chat templates: a model's own Jinja text turns a conversation into a prompt.
+//!
+//! Templates come with models and are not trusted: a render has a budget of steps and memory, and a longest text.
+//! They are written for Python's jinja2 as Hugging Face sets it up; what differs from minijinja is added here.
+
+mod clock;
+mod json;
+
+use std::io::{self, Write};
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
+use minijinja::{Environment, Error, ErrorKind, Value};
+
+pub use clock::DateTime;
+
+/// Budget of a render: one instruction, or 64 bytes of data. Long conversations need some 100 000; this bounds a hostile
+/// template to about 128 MB and a second.
+const FUEL: u64 = 2_000_000;
+
+/// Longest prompt in bytes, well above any context.
+const MAX_OUTPUT: usize = 16 << 20;
+
+/// Longest template in bytes; the longest known have some 30 000.
+const MAX_SOURCE: usize = 1 << 20;
+
+const NAME: &str = "chat template";
+
+/// Errors of this module; `Display` is one line for the user.
 #[derive(Debug, thiserror::Error)]
-#[error("x")]
-pub struct TemplateError;
-pub struct ChatTemplate;
+#[allow(missing_docs)] // each variant's message is its documentation
+pub enum TemplateError {
+    #[error("the chat template has {0} bytes; at most {MAX_SOURCE} are supported")]
+    SourceTooLong(usize),
+    #[error(
+        "the chat template cannot be read, line {line}: {what}; try another one with --template, or --raw"
+    )]
+    Syntax { line: usize, what: String },
+    #[error("the chat template refuses this conversation: {0}")]
+    Raised(String),
+    #[error(
+        "the chat template failed in line {line}: {what}; try another one with --template, or --raw"
+    )]
+    Failed { line: usize, what: String },
+    #[error(
+        "the chat template needs more time or memory than a prompt can; try another one with --template, or --raw"
+    )]
+    Budget,
+}
+
+/// What `raise_exception` was called with, to be told from errors in the template.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Raised(String);
+
+/// A compiled chat template.
+pub struct ChatTemplate {
+    env: Environment<'static>,
+}
+
 impl ChatTemplate {
-    pub fn new(_: &str) -> Result<ChatTemplate, TemplateError> { Ok(ChatTemplate) }
-    pub fn render(&self, _: &serde_json::Value) -> Result<String, TemplateError> { Ok(String::new()) }
+    /// Compiles a template; `strftime_now` tells the time of the system, in UTC.
+    ///
+    /// # Errors
+    /// Not a Jinja template, or of absurd length.
+    pub fn new(source: &str) -> Result<ChatTemplate, TemplateError> {
+        ChatTemplate::with_clock(source, DateTime::now)
+    }
+
+    /// Compiles a template for which it is `clock` o'clock.
+    ///
+    /// # Errors
+    /// As [`ChatTemplate::new`].
+    pub fn with_clock(
+        source: &str,
+        clock: impl Fn() -> DateTime + Send + Sync + 'static,
+    ) -> Result<ChatTemplate, TemplateError> {
+        if source.len() > MAX_SOURCE {
+            return Err(TemplateError::SourceTooLong(source.len()));
+        }
+        let mut env = Environment::new();
+        let syntax = SyntaxConfig::builder()
+            .trim_blocks(true)
+            .lstrip_blocks(true)
+            .build();
+        env.set_syntax(syntax.map_err(told)?);
+        env.set_fuel(Some(FUEL));
+        env.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        env.add_filter("tojson", json::tojson);
+        env.add_function(
+            "raise_exception",
+            |message: String| -> Result<Value, Error> {
+                Err(Error::new(ErrorKind::InvalidOperation, message.clone())
+                    .with_source(Raised(message)))
+            },
+        );
+        env.add_function("strftime_now", move |format: &str| clock().format(format));
+        env.add_template_owned(NAME, source.to_owned())
+            .map_err(told)?;
+        Ok(ChatTemplate { env })
+    }
+
+    /// The prompt for these variables: an object with `messages`, `add_generation_prompt`, `bos_token` and what else the
+    /// template asks for.
+    ///
+    /// # Errors
+    /// The template refuses the conversation, fails, or goes on for too long.
+    pub fn render(&self, vars: &serde_json::Value) -> Result<String, TemplateError> {
+        let template = self.env.get_template(NAME).map_err(told)?;
+        let mut out = Limited(Vec::new());
+        match template.render_captured_to(Serde(vars), &mut out) {
+            Ok(_) => String::from_utf8(out.0).map_err(|e| TemplateError::Failed {
+                line: 0,
+                what: e.to_string(),
+            }),
+            Err(error) => Err(told(error)),
+        }
+    }
+}
+
+/// Takes up to [`MAX_OUTPUT`] bytes.
+struct Limited(Vec<u8>);
+
+impl Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > MAX_OUTPUT {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The engine's error as one of ours, in one line.
+fn told(error: Error) -> TemplateError {
+    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+    while let Some(e) = source {
+        if let Some(Raised(message)) = e.downcast_ref() {
+            return TemplateError::Raised(one_line(message));
+        }
+        if e.downcast_ref::<Error>()
+            .is_some_and(|e| matches!(e.kind(), ErrorKind::OutOfFuel | ErrorKind::WriteFailure))
+        {
+            return TemplateError::Budget;
+        }
+        source = e.source();
+    }
+    let what = match error.detail() {
+        Some(detail) => format!("{}: {detail}", error.kind()),
+        None => error.kind().to_string(),
+    };
+    let (line, what) = (error.line().unwrap_or(0), one_line(&what));
+    match error.kind() {
+        ErrorKind::SyntaxError | ErrorKind::BadEscape => TemplateError::Syntax { line, what },
+        _ => TemplateError::Failed { line, what },
+    }
+}
+
+/// What a template says may span lines and hold anything; an error is one line of printable characters.
+fn one_line(text: &str) -> String {
+    text.split(char::is_control)
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ")
+        .chars()
+        .take(500)
+        .collect()
+}
+
+/// The variables of a conversation of (role, content), with `extra` ones, an object, over them.
+pub fn messages_to_vars(
+    messages: &[(&str, &str)],
+    bos: &str,
+    eos: &str,
+    add_generation_prompt: bool,
+    extra: &serde_json::Map<String, serde_json::Value>,
+) -> serde_json::Value {
+    let messages: Vec<_> = messages
+        .iter()
+        .map(|(role, content)| serde_json::json!({ "role": role, "content": content }))
+        .collect();
+    let mut vars = serde_json::Map::new();
+    vars.insert("messages".into(), messages.into());
+    vars.insert("add_generation_prompt".into(), add_generation_prompt.into());
+    vars.insert("bos_token".into(), bos.into());
+    vars.insert("eos_token".into(), eos.into());
+    vars.extend(extra.clone());
+    vars.into()
 }
