@@ -119,7 +119,7 @@ fn report(file: &ModelFile, args: &Args) -> Result<(), Box<dyn std::error::Error
     let meta = &header.metadata;
     let arch = meta.str("general.architecture")?.unwrap_or("none");
     out::line("Model")?;
-    let mut fact = |name: &str, value: String| out::line(format_args!("  {name:<20} {value}"));
+    let fact = |name: &str, value: String| out::line(format_args!("  {name:<20} {value}"));
     for path in file.paths() {
         fact("file", path.display().to_string())?;
     }
