@@ -4,9 +4,13 @@
 //! They are written for Python's jinja2 as Hugging Face sets it up; what differs from minijinja is added here.
 
 mod clock;
+mod filters;
 mod json;
 
 use std::io::{self, Write};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
@@ -14,15 +18,23 @@ use minijinja::{Environment, Error, ErrorKind, Value};
 
 pub use clock::DateTime;
 
-/// Budget of a render: one instruction, or 64 bytes of data. Long conversations need some 100 000; this bounds a hostile
-/// template to about 128 MB and a second.
-const FUEL: u64 = 2_000_000;
+/// Budget of a render: one instruction, or 64 bytes of data. A conversation of 1000 messages takes up to 3 million in the
+/// templates known; the budget bounds a hostile one to about 256 MB and a second.
+const FUEL: u64 = 4_000_000;
 
 /// Longest prompt in bytes, well above any context.
 const MAX_OUTPUT: usize = 16 << 20;
 
 /// Longest template in bytes; the longest known have some 30 000.
-const MAX_SOURCE: usize = 1 << 20;
+const MAX_SOURCE: usize = 128 << 10;
+
+/// The engine recurses where a template nests expressions or values: at most some 500 000 levels, which is what the limits
+/// above allow, of less than 700 bytes each. It is address space: only what is used of it becomes memory.
+const STACK: usize = 512 << 20;
+
+/// Longest time that compiling or rendering may take; either takes milliseconds. The engine's budget does not cover
+/// comparing values that hold each other many times over.
+const TIME: Duration = Duration::from_secs(5);
 
 const NAME: &str = "chat template";
 
@@ -46,6 +58,8 @@ pub enum TemplateError {
         "the chat template needs more time or memory than a prompt can; try another one with --template, or --raw"
     )]
     Budget,
+    #[error("cannot start a thread for the chat template: {0}")]
+    Thread(#[from] io::Error),
 }
 
 /// What `raise_exception` was called with, to be told from errors in the template.
@@ -55,7 +69,7 @@ struct Raised(String);
 
 /// A compiled chat template.
 pub struct ChatTemplate {
-    env: Environment<'static>,
+    env: Arc<Environment<'static>>,
 }
 
 impl ChatTemplate {
@@ -87,6 +101,8 @@ impl ChatTemplate {
         env.set_fuel(Some(FUEL));
         env.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         env.add_filter("tojson", json::tojson);
+        env.add_filter("join", filters::join);
+        env.add_filter("string", filters::string);
         env.add_function(
             "raise_exception",
             |message: String| -> Result<Value, Error> {
@@ -95,9 +111,13 @@ impl ChatTemplate {
             },
         );
         env.add_function("strftime_now", move |format: &str| clock().format(format));
-        env.add_template_owned(NAME, source.to_owned())
-            .map_err(told)?;
-        Ok(ChatTemplate { env })
+        let source = source.to_owned();
+        let env = apart(move || {
+            env.add_template_owned(NAME, source)
+                .map(|()| env)
+                .map_err(told)
+        })?;
+        Ok(ChatTemplate { env: Arc::new(env) })
     }
 
     /// The prompt for these variables: an object with `messages`, `add_generation_prompt`, `bos_token` and what else the
@@ -106,15 +126,40 @@ impl ChatTemplate {
     /// # Errors
     /// The template refuses the conversation, fails, or goes on for too long.
     pub fn render(&self, vars: &serde_json::Value) -> Result<String, TemplateError> {
-        let template = self.env.get_template(NAME).map_err(told)?;
-        let mut out = Limited(Vec::new());
-        match template.render_captured_to(Serde(vars), &mut out) {
-            Ok(_) => String::from_utf8(out.0).map_err(|e| TemplateError::Failed {
+        let (env, vars) = (Arc::clone(&self.env), Value::from(Serde(vars)));
+        apart(move || {
+            let mut out = Limited(Vec::new());
+            env.get_template(NAME)
+                .and_then(|t| t.render_captured_to(vars, &mut out).map(drop))
+                .map_err(told)?;
+            String::from_utf8(out.0).map_err(|e| TemplateError::Failed {
                 line: 0,
                 what: e.to_string(),
-            }),
-            Err(error) => Err(told(error)),
-        }
+            })
+        })
+    }
+}
+
+/// Does `work` on a thread of its own, with a [`STACK`] and [`TIME`] for it. A thread cannot be ended from outside: one
+/// that is out of time goes on until its fuel or the process ends, and nobody waits for it.
+fn apart<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, TemplateError> + Send + 'static,
+) -> Result<T, TemplateError> {
+    let (sender, receiver) = mpsc::channel();
+    let thread = thread::Builder::new()
+        .name(NAME.to_owned())
+        .stack_size(STACK)
+        .spawn(move || {
+            // Nobody listens when the time was over.
+            let _ = sender.send(work());
+        })?;
+    match receiver.recv_timeout(TIME) {
+        Ok(result) => result,
+        Err(mpsc::RecvTimeoutError::Timeout) => Err(TemplateError::Budget),
+        Err(mpsc::RecvTimeoutError::Disconnected) => match thread.join() {
+            Err(panic) => std::panic::resume_unwind(panic),
+            Ok(()) => Err(TemplateError::Budget),
+        },
     }
 }
 
