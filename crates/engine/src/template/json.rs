@@ -250,8 +250,8 @@ mod tests {
             "[1,2.5,null,true]"
         );
         assert_eq!(
-            render("{{ {1: 2, true: 3} | tojson }}"),
-            r#"{"1": 2, "true": 3}"#
+            render("{{ {1: 2, none: 3, 2.5: 4, false: 5} | tojson }}"),
+            r#"{"1": 2, "null": 3, "2.5": 4, "false": 5}"#
         );
     }
 

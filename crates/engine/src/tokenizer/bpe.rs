@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::hash::BuildHasher;
 
+use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::TokenizerError;
@@ -73,21 +74,23 @@ impl Merges {
 
     /// Appends a merge, unless its pair has one already.
     fn push(&mut self, pair: [u32; 2], merged: u32) {
-        if self.rank(pair).is_some() {
-            return;
-        }
-        let rank = self.pairs.len() as u32;
-        self.pairs.push(pair);
-        self.merged.push(merged);
         let Merges {
             pairs,
             table,
             hasher,
             ..
         } = self;
-        table.insert_unique(hash(hasher, pair), rank, |&r| {
-            hash(hasher, pairs[r as usize])
-        });
+        let rank = pairs.len() as u32;
+        let slot = table.entry(
+            hash(hasher, pair),
+            |&r| pairs[r as usize] == pair,
+            |&r| hash(hasher, pairs[r as usize]),
+        );
+        if let Entry::Vacant(slot) = slot {
+            slot.insert(rank);
+            self.pairs.push(pair);
+            self.merged.push(merged);
+        }
     }
 
     fn rank(&self, pair: [u32; 2]) -> Option<u32> {

@@ -289,16 +289,19 @@ mod tests {
         assert_eq!(pieces("qwen2", "e\u{301}a"), ["e", "\u{301}a"]);
     }
 
+    // Expected pieces are those of the model's patterns in Python's `re`, one after the other. `:-~` holds the letters.
     #[test]
     fn deepseek_llm() {
-        assert_eq!(
-            pieces("deepseek-llm", "Hello wörld!\n\n"),
-            ["Hello", " wörld", "!", "\n", "\n"]
-        );
-        assert_eq!(
-            pieces("deepseek-llm", "你好 (x)  "),
-            ["你好", " (", "x", ")", "  "]
-        );
+        for (text, wanted) in [
+            ("Hello wörld!\n\n", "Hello| w|ö|rld|!|\n|\n"),
+            ("你好 (x)  ", "你好| (|x|)|  "),
+            (
+                "Ωμέγα Ångström 한국어 x=1;",
+                "Ωμέγα| Å|ngstr|ö|m| |한국어| x|=|1|;",
+            ),
+        ] {
+            assert_eq!(pieces("deepseek-llm", text).join("|"), wanted);
+        }
     }
 
     #[test]
