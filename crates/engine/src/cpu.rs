@@ -43,7 +43,9 @@ impl Pass<'_> {
     /// The rows of several values at once; the layout never overlaps values of one op.
     fn values<const N: usize>(&mut self, vs: [V; N]) -> [&mut [f32]; N] {
         let ranges = vs.map(|v| self.range(v));
-        self.slab.get_disjoint_mut(ranges).expect("values of one op do not overlap")
+        self.slab
+            .get_disjoint_mut(ranges)
+            .expect("values of one op do not overlap")
     }
 
     fn state(&self, s: State) -> Range<usize> {
@@ -100,18 +102,39 @@ impl CpuBackend {
                 let f = &model.graph.freqs[freqs.0];
                 let pos0 = p.pos0;
                 let [y] = p.values([*y]);
-                let angles = ops::Angles { theta_scale: f.theta_scale, divisors: &f.divisors, mscale: f.mscale };
+                let angles = ops::Angles {
+                    theta_scale: f.theta_scale,
+                    divisors: &f.divisors,
+                    mscale: f.mscale,
+                };
                 ops::rope_angles(cpu, angles, pos0, n, y);
             }
-            Op::Rope { x, n_head, head_dim, kind, angles } => {
+            Op::Rope {
+                x,
+                n_head,
+                head_dim,
+                kind,
+                angles,
+            } => {
                 let [x, angles] = p.values([*x, *angles]);
                 ops::rope(cpu, x, n, *n_head, *head_dim, *kind, angles);
             }
-            Op::Attention { q, k, v, y, n_head, kv, scale } => {
+            Op::Attention {
+                q,
+                k,
+                v,
+                y,
+                n_head,
+                kv,
+                scale,
+            } => {
                 let spec = model.graph.kv[kv.0];
                 let pos0 = p.pos0;
                 let ranges = [*q, *k, *v, *y].map(|v| p.range(v));
-                let [q, k, v, y] = p.slab.get_disjoint_mut(ranges).expect("values of one op do not overlap");
+                let [q, k, v, y] = p
+                    .slab
+                    .get_disjoint_mut(ranges)
+                    .expect("values of one op do not overlap");
                 let (type_k, type_v) = p.kv.types();
                 let [k_rows, v_rows] = p.kv.rows_mut(*kv, pos0, n);
                 ops::kv_store(cpu, type_k, k, k_rows);
@@ -135,7 +158,9 @@ impl CpuBackend {
             }
             Op::SplitHeads { x, head_dim, a, b } => {
                 let [x, a, b] = p.values([*x, *a, *b]);
-                let heads = a.chunks_exact_mut(*head_dim).zip(b.chunks_exact_mut(*head_dim));
+                let heads = a
+                    .chunks_exact_mut(*head_dim)
+                    .zip(b.chunks_exact_mut(*head_dim));
                 for (x, (a, b)) in x.chunks_exact(2 * head_dim).zip(heads) {
                     a.copy_from_slice(&x[..*head_dim]);
                     b.copy_from_slice(&x[*head_dim..]);
@@ -158,20 +183,39 @@ impl CpuBackend {
                 ops::add(cpu, x, y);
             }
             Op::Moe { x, moe, y } => self.moe(*x, moe, *y, p),
-            Op::CausalConv { x, w, kernel, state, y } => {
+            Op::CausalConv {
+                x,
+                w,
+                kernel,
+                state,
+                y,
+            } => {
                 let state = p.state(*state);
                 let ranges = [*x, *y].map(|v| p.range(v));
-                let [x, y] = p.slab.get_disjoint_mut(ranges).expect("values of one op do not overlap");
+                let [x, y] = p
+                    .slab
+                    .get_disjoint_mut(ranges)
+                    .expect("values of one op do not overlap");
                 ops::causal_conv1d_silu(cpu, x, file.vec(w), *kernel, &mut p.states[state], y);
             }
             Op::DeltaGates { alpha, beta, dt, a } => {
                 let [alpha, beta] = p.values([*alpha, *beta]);
                 ops::delta_net_gates(cpu, alpha, beta, file.vec(dt), file.vec(a));
             }
-            Op::DeltaNet { qkv, g, beta, net, state, y } => {
+            Op::DeltaNet {
+                qkv,
+                g,
+                beta,
+                net,
+                state,
+                y,
+            } => {
                 let state = p.state(*state);
                 let ranges = [*qkv, *g, *beta, *y].map(|v| p.range(v));
-                let [qkv, g, beta, y] = p.slab.get_disjoint_mut(ranges).expect("values of one op do not overlap");
+                let [qkv, g, beta, y] = p
+                    .slab
+                    .get_disjoint_mut(ranges)
+                    .expect("values of one op do not overlap");
                 let args = ops::GatedDeltaNet {
                     qkv,
                     g,
@@ -207,12 +251,19 @@ impl CpuBackend {
             for (range, out) in ranges[1..].iter_mut().zip(group) {
                 *range = p.range(out.y);
             }
-            let [x, ys @ ..] = p.slab.get_disjoint_mut(ranges).expect("values of one op do not overlap");
+            let [x, ys @ ..] = p
+                .slab
+                .get_disjoint_mut(ranges)
+                .expect("values of one op do not overlap");
             let mut i = 0;
             let mut outs = ys.map(|y| {
                 let out = &group[i.min(group.len() - 1)];
                 i += 1;
-                LinearOut { w: file.mat(&out.w), bias: out.bias.as_ref().map(|b| file.vec(b)), y }
+                LinearOut {
+                    w: file.mat(&out.w),
+                    bias: out.bias.as_ref().map(|b| file.vec(b)),
+                    y,
+                }
             });
             ops::linear(&self.cpu, &mut self.acts, x, n, &mut outs[..group.len()]);
         }
@@ -222,18 +273,37 @@ impl CpuBackend {
     fn moe(&mut self, x: V, moe: &Moe, y: V, p: &mut Pass<'_>) {
         let (cpu, acts, file, n) = (&self.cpu, &mut self.acts, &p.model.file, p.n);
         let n_embd = p.model.graph.widths[x.0];
-        let [x, y, scores, chosen, xs, g, u, ys] = p.values([x, y, moe.scores, moe.chosen, moe.xs, moe.g, moe.u, moe.ys]);
-        ops::linear(cpu, acts, x, n, &mut [LinearOut { w: file.mat(&moe.router), bias: None, y: scores }]);
-        for (scores, chosen) in scores.chunks_exact_mut(moe.n_expert).zip(chosen.chunks_exact_mut(2 * moe.n_used)) {
+        let [x, y, scores, chosen, xs, g, u, ys] =
+            p.values([x, y, moe.scores, moe.chosen, moe.xs, moe.g, moe.u, moe.ys]);
+        ops::linear(
+            cpu,
+            acts,
+            x,
+            n,
+            &mut [LinearOut {
+                w: file.mat(&moe.router),
+                bias: None,
+                y: scores,
+            }],
+        );
+        for (scores, chosen) in scores
+            .chunks_exact_mut(moe.n_expert)
+            .zip(chosen.chunks_exact_mut(2 * moe.n_used))
+        {
             choose_experts(scores, chosen);
         }
         y.fill(0.0);
         for e in 0..moe.n_expert {
             // (token, weight) of those that chose this expert; ids are small integers, exact in f32.
             let mine = || {
-                chosen.chunks_exact(2 * moe.n_used).enumerate().filter_map(move |(t, c)| {
-                    c.chunks_exact(2).find(|c| c[0] == e as f32).map(|c| (t, c[1]))
-                })
+                chosen
+                    .chunks_exact(2 * moe.n_used)
+                    .enumerate()
+                    .filter_map(move |(t, c)| {
+                        c.chunks_exact(2)
+                            .find(|c| c[0] == e as f32)
+                            .map(|c| (t, c[1]))
+                    })
             };
             let mut m = 0;
             for (t, _) in mine() {
@@ -243,12 +313,38 @@ impl CpuBackend {
             if m == 0 {
                 continue;
             }
-            let [gate, up, down] = [moe.gate, moe.up, moe.down].map(|w| file.mat(&w.expert(e, moe.n_expert)));
-            let (g, u, ys) = (&mut g[..m * moe.n_ff], &mut u[..m * moe.n_ff], &mut ys[..m * n_embd]);
-            let mut outs = [LinearOut { w: gate, bias: None, y: g }, LinearOut { w: up, bias: None, y: u }];
+            let [gate, up, down] =
+                [moe.gate, moe.up, moe.down].map(|w| file.mat(&w.expert(e, moe.n_expert)));
+            let (g, u, ys) = (
+                &mut g[..m * moe.n_ff],
+                &mut u[..m * moe.n_ff],
+                &mut ys[..m * n_embd],
+            );
+            let mut outs = [
+                LinearOut {
+                    w: gate,
+                    bias: None,
+                    y: g,
+                },
+                LinearOut {
+                    w: up,
+                    bias: None,
+                    y: u,
+                },
+            ];
             ops::linear(cpu, acts, &xs[..m * n_embd], m, &mut outs);
             ops::silu_mul(cpu, g, u);
-            ops::linear(cpu, acts, g, m, &mut [LinearOut { w: down, bias: None, y: ys }]);
+            ops::linear(
+                cpu,
+                acts,
+                g,
+                m,
+                &mut [LinearOut {
+                    w: down,
+                    bias: None,
+                    y: ys,
+                }],
+            );
             for ((t, weight), row) in mine().zip(ys.chunks_exact(n_embd)) {
                 for (y, r) in y[t * n_embd..][..n_embd].iter_mut().zip(row) {
                     *y += weight * r;
@@ -289,6 +385,8 @@ mod tests {
         choose_experts(&mut scores, &mut chosen);
         assert_eq!((chosen[0], chosen[2]), (1.0, 3.0));
         let (e2, e1) = (2f32.exp(), 1f32.exp());
-        assert!((chosen[1] - e2 / (e1 + e2)).abs() < 1e-6 && (chosen[1] + chosen[3] - 1.0).abs() < 1e-6);
+        assert!(
+            (chosen[1] - e2 / (e1 + e2)).abs() < 1e-6 && (chosen[1] + chosen[3] - 1.0).abs() < 1e-6
+        );
     }
 }

@@ -20,20 +20,40 @@ pub enum EngineError {
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
     #[error("{}: {source}", path.display())]
-    Gguf { path: PathBuf, source: ounce_gguf::Error },
+    Gguf {
+        path: PathBuf,
+        source: ounce_gguf::Error,
+    },
     #[error("{}: {source}", path.display())]
-    InFile { path: PathBuf, source: Box<EngineError> },
+    InFile {
+        path: PathBuf,
+        source: Box<EngineError>,
+    },
     #[error("{0}")]
     Metadata(#[from] ounce_gguf::Error),
-    #[error("cannot reserve {bytes} bytes of address space for the {what}: {source}; lower -c or lift the limit (ulimit -v)")]
-    Reserve { what: &'static str, bytes: usize, source: io::Error },
+    #[error(
+        "cannot reserve {bytes} bytes of address space for the {what}: {source}; lower -c or lift the limit (ulimit -v)"
+    )]
+    Reserve {
+        what: &'static str,
+        bytes: usize,
+        source: io::Error,
+    },
     #[error("architecture \"{name}\" is not supported; supported are {known}")]
     UnknownArch { name: String, known: String },
-    #[error("tensor \"{name}\" is missing; the file is incomplete or of another architecture than it says")]
+    #[error(
+        "tensor \"{name}\" is missing; the file is incomplete or of another architecture than it says"
+    )]
     MissingTensor { name: String },
     #[error("tensor \"{name}\" has shape {found:?} but the metadata asks for {wanted:?}")]
-    TensorShape { name: String, found: Vec<u64>, wanted: Vec<u64> },
-    #[error("tensor \"{name}\" is of type {ty}, for which there is no kernel; re-quantise the file, for example to Q4_K_M")]
+    TensorShape {
+        name: String,
+        found: Vec<u64>,
+        wanted: Vec<u64>,
+    },
+    #[error(
+        "tensor \"{name}\" is of type {ty}, for which there is no kernel; re-quantise the file, for example to Q4_K_M"
+    )]
     NoKernel { name: String, ty: TensorType },
     #[error("tensor \"{name}\" is of type {ty}; vectors of this kind must be F32")]
     VectorType { name: String, ty: TensorType },
@@ -43,20 +63,38 @@ pub enum EngineError {
     Tokenizer(#[from] crate::tokenizer::TokenizerError),
     #[error("{0}")]
     Template(#[from] crate::template::TemplateError),
-    #[error("a context of {asked} tokens is larger than the {trained} the model was trained for; use -c {trained} or less")]
+    #[error(
+        "a context of {asked} tokens is larger than the {trained} the model was trained for; use -c {trained} or less"
+    )]
     ContextTooLarge { asked: usize, trained: usize },
-    #[error("the prompt has {n_prompt} tokens and the context holds {n_ctx}; use a larger -c or a shorter prompt")]
+    #[error(
+        "the prompt has {n_prompt} tokens and the context holds {n_ctx}; use a larger -c or a shorter prompt"
+    )]
     PromptTooLong { n_prompt: usize, n_ctx: usize },
-    #[error("the context of {n_ctx} tokens is full; use a larger -c, or --context-shift to drop the oldest tokens")]
+    #[error(
+        "the context of {n_ctx} tokens is full; use a larger -c, or --context-shift to drop the oldest tokens"
+    )]
     ContextFull { n_ctx: usize },
     #[error("token id {id} is not in the vocabulary of {n_vocab}")]
     TokenId { id: u32, n_vocab: usize },
-    #[error("the logits are not finite; the file is damaged or its weights overflow: compare its sha256 with the publisher's")]
+    #[error(
+        "the logits are not finite; the file is damaged or its weights overflow: compare its sha256 with the publisher's"
+    )]
     NotFinite,
-    #[error("cache type {ty} needs a head size that is a multiple of {block}, this model has {head_dim}; use f16")]
-    KvType { ty: String, block: usize, head_dim: usize },
+    #[error(
+        "cache type {ty} needs a head size that is a multiple of {block}, this model has {head_dim}; use f16"
+    )]
+    KvType {
+        ty: String,
+        block: usize,
+        head_dim: usize,
+    },
     #[error("{what} must be {wanted}, not {found}")]
-    Parameter { what: &'static str, wanted: &'static str, found: String },
+    Parameter {
+        what: &'static str,
+        wanted: &'static str,
+        found: String,
+    },
 }
 
 impl EngineError {
@@ -64,7 +102,10 @@ impl EngineError {
     pub fn open(path: &Path, source: io::Error) -> EngineError {
         match source.kind() {
             io::ErrorKind::NotFound => EngineError::NotFound(path.to_owned()),
-            _ => EngineError::Io { path: path.to_owned(), source },
+            _ => EngineError::Io {
+                path: path.to_owned(),
+                source,
+            },
         }
     }
 }

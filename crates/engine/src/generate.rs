@@ -100,12 +100,24 @@ pub fn generate(
     let start = Instant::now();
     let n_ctx = session.n_ctx();
     if prompt.is_empty() {
-        return Err(EngineError::Parameter { what: "the prompt", wanted: "at least one token", found: "empty".into() });
+        return Err(EngineError::Parameter {
+            what: "the prompt",
+            wanted: "at least one token",
+            found: "empty".into(),
+        });
     }
     if prompt.len() >= n_ctx {
-        return Err(EngineError::PromptTooLong { n_prompt: prompt.len(), n_ctx });
+        return Err(EngineError::PromptTooLong {
+            n_prompt: prompt.len(),
+            n_ctx,
+        });
     }
-    let common = session.tokens().iter().zip(prompt).take_while(|(a, b)| a == b).count();
+    let common = session
+        .tokens()
+        .iter()
+        .zip(prompt)
+        .take_while(|(a, b)| a == b)
+        .count();
     // The last prompt token is always fed, for its logits.
     let n_cached = session.rewind(common.min(prompt.len() - 1));
     let mut result = Generation {
@@ -163,7 +175,7 @@ pub fn generate(
         session.decode(token)?;
         result.decode += step.elapsed();
         result.n_decoded += 1;
-    };
+    }
     let rest = text.finish();
     let (certain, stopped) = held.push(rest);
     let _ = on_text(certain);
@@ -181,7 +193,11 @@ fn shift(session: &mut Session, n_keep: usize, cancel: &AtomicBool) -> Result<()
     let tokens = session.tokens();
     let n_keep = n_keep.min(tokens.len() / 2);
     let n_drop = (tokens.len() - n_keep).div_ceil(2);
-    let kept: Vec<u32> = tokens[..n_keep].iter().chain(&tokens[n_keep + n_drop..]).copied().collect();
+    let kept: Vec<u32> = tokens[..n_keep]
+        .iter()
+        .chain(&tokens[n_keep + n_drop..])
+        .copied()
+        .collect();
     session.reset();
     session.prefill(&kept, cancel)?;
     Ok(())
@@ -196,7 +212,11 @@ struct StopFilter<'a> {
 
 impl<'a> StopFilter<'a> {
     fn new(stop: &'a [String]) -> StopFilter<'a> {
-        StopFilter { stop, held: String::new(), out: String::new() }
+        StopFilter {
+            stop,
+            held: String::new(),
+            out: String::new(),
+        }
     }
 
     /// The text that is certain now, and whether a stop string was met.
@@ -221,7 +241,10 @@ impl<'a> StopFilter<'a> {
 
 /// Length of the longest end of `text` that is a proper start of `stop`.
 fn overlap(text: &str, stop: &str) -> usize {
-    (1..stop.len().min(text.len() + 1)).rev().find(|&n| stop.is_char_boundary(n) && text.ends_with(&stop[..n])).unwrap_or(0)
+    (1..stop.len().min(text.len() + 1))
+        .rev()
+        .find(|&n| stop.is_char_boundary(n) && text.ends_with(&stop[..n]))
+        .unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -247,7 +270,10 @@ mod tests {
     fn stop_strings_are_found_across_pieces_and_left_out() {
         assert_eq!(run(&["END"], &["a E", "N", "D b"]), ("a ".into(), true));
         assert_eq!(run(&["END"], &["a E", "N", "X"]), ("a ENX".into(), false));
-        assert_eq!(run(&["\n\n", "é!"], &["x\n", "y é", "!"]), ("x\ny ".into(), true));
+        assert_eq!(
+            run(&["\n\n", "é!"], &["x\n", "y é", "!"]),
+            ("x\ny ".into(), true)
+        );
         assert_eq!(run(&["aab"], &["aa", "ab"]), ("a".into(), true));
         assert_eq!(run(&[], &["a", "b"]), ("ab".into(), false));
         assert_eq!(run(&["ab", "b"], &["xab"]), ("x".into(), true));

@@ -80,16 +80,31 @@ impl Plan {
     /// A context larger than the model's, a zero count, a cache type that does not fit the heads.
     pub fn new(model: &Model, params: SessionParams) -> Result<Plan, EngineError> {
         let hp = &model.hparams;
-        for (what, n) in [("the context", params.n_ctx), ("the prefill chunk", params.n_ubatch), ("the number of threads", params.n_threads)] {
+        for (what, n) in [
+            ("the context", params.n_ctx),
+            ("the prefill chunk", params.n_ubatch),
+            ("the number of threads", params.n_threads),
+        ] {
             if n == 0 {
-                return Err(EngineError::Parameter { what, wanted: "at least 1", found: "0".into() });
+                return Err(EngineError::Parameter {
+                    what,
+                    wanted: "at least 1",
+                    found: "0".into(),
+                });
             }
         }
         if params.n_ctx > hp.n_ctx_train {
-            return Err(EngineError::ContextTooLarge { asked: params.n_ctx, trained: hp.n_ctx_train });
+            return Err(EngineError::ContextTooLarge {
+                asked: params.n_ctx,
+                trained: hp.n_ctx_train,
+            });
         }
         // A chunk never holds more tokens than the context.
-        let params = SessionParams { n_ubatch: params.n_ubatch.min(params.n_ctx), n_outputs: params.n_outputs.clamp(1, params.n_ctx), ..params };
+        let params = SessionParams {
+            n_ubatch: params.n_ubatch.min(params.n_ctx),
+            n_outputs: params.n_outputs.clamp(1, params.n_ctx),
+            ..params
+        };
         let graph = &model.graph;
         let n_ubatch = params.n_ubatch;
         let kv = KvLayout::new(graph, params.n_ctx, n_ubatch, params.type_k, params.type_v)?;
@@ -103,18 +118,42 @@ impl Plan {
         let max_cols = graph.max_cols();
         let rows = n_ubatch.max(params.n_outputs);
         let [dk, dv, n_head, n_head_kv] = heads(model);
-        let section = |name, bytes: usize, kind| Section { name, bytes: bytes as u64, kind };
+        let section = |name, bytes: usize, kind| Section {
+            name,
+            bytes: bytes as u64,
+            kind,
+        };
         let sections = vec![
-            Section { name: "weights", bytes: model.file.n_bytes(), kind: Kind::Mapped },
+            Section {
+                name: "weights",
+                bytes: model.file.n_bytes(),
+                kind: Kind::Mapped,
+            },
             section("KV cache", kv.cache_bytes(), Kind::Reserved),
             section("KV stage", kv.stage_bytes(), Kind::Reserved),
             section("recurrent state", 4 * state_len, Kind::Committed),
             section("forward slab", 4 * slab.len, Kind::Reserved),
-            section("quantised activations", ActBuf::bytes(rows, max_cols), Kind::Committed),
-            section("attention scratch", AttnScratch::bytes(params.n_threads, dk, dv, n_head, n_head_kv), Kind::Committed),
+            section(
+                "quantised activations",
+                ActBuf::bytes(rows, max_cols),
+                Kind::Committed,
+            ),
+            section(
+                "attention scratch",
+                AttnScratch::bytes(params.n_threads, dk, dv, n_head, n_head_kv),
+                Kind::Committed,
+            ),
             section("tokenizer", model.tokenizer.memory_bytes(), Kind::Committed),
         ];
-        Ok(Plan { params, kv, slab, state_offsets, state_len, max_cols, sections })
+        Ok(Plan {
+            params,
+            kv,
+            slab,
+            state_offsets,
+            state_len,
+            max_cols,
+            sections,
+        })
     }
 
     /// The sections, in the order of the data's way.

@@ -73,7 +73,10 @@ impl SampleParams {
                 *field = x;
             }
         }
-        let counts = [("top_k", &mut p.top_k), ("penalty_last_n", &mut p.repeat_last_n)];
+        let counts = [
+            ("top_k", &mut p.top_k),
+            ("penalty_last_n", &mut p.repeat_last_n),
+        ];
         for (key, field) in counts {
             if let Some(n) = metadata.u32(&format!("general.sampling.{key}"))? {
                 *field = n as usize;
@@ -88,14 +91,50 @@ impl SampleParams {
     /// # Errors
     /// The first parameter out of range, by name.
     pub fn check(&self) -> Result<(), EngineError> {
-        let bad = |what, wanted, found: f32| Err(EngineError::Parameter { what, wanted, found: found.to_string() });
+        let bad = |what, wanted, found: f32| {
+            Err(EngineError::Parameter {
+                what,
+                wanted,
+                found: found.to_string(),
+            })
+        };
         let checks: [(&'static str, &'static str, f32, bool); 7] = [
-            ("temperature", "a number of at least 0", self.temperature, self.temperature >= 0.0),
-            ("top-p", "between 0 and 1", self.top_p, (0.0..=1.0).contains(&self.top_p)),
-            ("min-p", "between 0 and 1", self.min_p, (0.0..=1.0).contains(&self.min_p)),
-            ("typical-p", "between 0 and 1", self.typical_p, (0.0..=1.0).contains(&self.typical_p)),
-            ("repeat penalty", "a number above 0", self.repeat_penalty, self.repeat_penalty > 0.0),
-            ("frequency penalty", "a number", self.frequency_penalty, true),
+            (
+                "temperature",
+                "a number of at least 0",
+                self.temperature,
+                self.temperature >= 0.0,
+            ),
+            (
+                "top-p",
+                "between 0 and 1",
+                self.top_p,
+                (0.0..=1.0).contains(&self.top_p),
+            ),
+            (
+                "min-p",
+                "between 0 and 1",
+                self.min_p,
+                (0.0..=1.0).contains(&self.min_p),
+            ),
+            (
+                "typical-p",
+                "between 0 and 1",
+                self.typical_p,
+                (0.0..=1.0).contains(&self.typical_p),
+            ),
+            (
+                "repeat penalty",
+                "a number above 0",
+                self.repeat_penalty,
+                self.repeat_penalty > 0.0,
+            ),
+            (
+                "frequency penalty",
+                "a number",
+                self.frequency_penalty,
+                true,
+            ),
             ("presence penalty", "a number", self.presence_penalty, true),
         ];
         for (what, wanted, x, ok) in checks {
@@ -129,7 +168,11 @@ impl Sampler {
     /// A parameter out of range, a bias for a token that is not in the vocabulary.
     pub fn new(params: SampleParams, n_vocab: usize) -> Result<Sampler, EngineError> {
         params.check()?;
-        if let Some(&(id, _)) = params.logit_bias.iter().find(|(id, _)| *id as usize >= n_vocab) {
+        if let Some(&(id, _)) = params
+            .logit_bias
+            .iter()
+            .find(|(id, _)| *id as usize >= n_vocab)
+        {
             return Err(EngineError::TokenId { id, n_vocab });
         }
         Ok(Sampler {
@@ -160,7 +203,11 @@ impl Sampler {
             logits[id as usize] += bias;
         }
         self.penalise(logits);
-        let token = if self.params.temperature == 0.0 { argmax(logits)? } else { self.draw(logits)? };
+        let token = if self.params.temperature == 0.0 {
+            argmax(logits)?
+        } else {
+            self.draw(logits)?
+        };
         self.accept(token);
         Ok(token)
     }
@@ -171,9 +218,15 @@ impl Sampler {
             return;
         }
         for (i, &id) in self.recent.iter().enumerate() {
-            let Some(logit) = logits.get_mut(id as usize) else { continue };
+            let Some(logit) = logits.get_mut(id as usize) else {
+                continue;
+            };
             if !self.recent.iter().take(i).any(|&earlier| earlier == id) {
-                *logit = if *logit > 0.0 { *logit / p.repeat_penalty } else { *logit * p.repeat_penalty };
+                *logit = if *logit > 0.0 {
+                    *logit / p.repeat_penalty
+                } else {
+                    *logit * p.repeat_penalty
+                };
                 *logit -= p.presence_penalty;
             }
             *logit -= p.frequency_penalty;
@@ -184,12 +237,23 @@ impl Sampler {
         let p = &self.params;
         let c = &mut self.candidates;
         c.clear();
-        c.extend(logits.iter().enumerate().filter(|(_, l)| l.is_finite()).map(|(id, &logit)| Candidate { id: id as u32, logit, p: 0.0 }));
+        c.extend(
+            logits
+                .iter()
+                .enumerate()
+                .filter(|(_, l)| l.is_finite())
+                .map(|(id, &logit)| Candidate {
+                    id: id as u32,
+                    logit,
+                    p: 0.0,
+                }),
+        );
         if c.is_empty() {
             return Err(EngineError::NotFinite);
         }
         // Most likely first; equal ones by id, so that the same seed gives the same text everywhere.
-        let by_logit = |a: &Candidate, b: &Candidate| b.logit.total_cmp(&a.logit).then(a.id.cmp(&b.id));
+        let by_logit =
+            |a: &Candidate, b: &Candidate| b.logit.total_cmp(&a.logit).then(a.id.cmp(&b.id));
         if p.top_k > 0 && p.top_k < c.len() {
             c.select_nth_unstable_by(p.top_k - 1, by_logit);
             c.truncate(p.top_k);
@@ -255,7 +319,11 @@ fn softmax(c: &mut [Candidate], t: f32) {
 /// Keeps the candidates whose surprise is closest to the entropy, up to a probability of `typical_p`.
 fn typical(c: &mut Vec<Candidate>, typical_p: f32) {
     softmax(c, 1.0);
-    let entropy: f32 = c.iter().filter(|x| x.p > 0.0).map(|x| -x.p * x.p.ln()).sum();
+    let entropy: f32 = c
+        .iter()
+        .filter(|x| x.p > 0.0)
+        .map(|x| -x.p * x.p.ln())
+        .sum();
     let distance = |x: &Candidate| (-x.p.ln() - entropy).abs();
     c.sort_unstable_by(|a, b| distance(a).total_cmp(&distance(b)).then(a.id.cmp(&b.id)));
     let mut sum = 0.0;
@@ -276,8 +344,13 @@ mod tests {
 
     /// Draws often; which ids came up.
     fn support(params: SampleParams, logits: [f32; 4]) -> Vec<u32> {
-        let mut s = sampler(SampleParams { repeat_last_n: 0, ..params });
-        let mut seen: Vec<u32> = (0..2000).map(|_| s.sample(&mut logits.clone()).unwrap()).collect();
+        let mut s = sampler(SampleParams {
+            repeat_last_n: 0,
+            ..params
+        });
+        let mut seen: Vec<u32> = (0..2000)
+            .map(|_| s.sample(&mut logits.clone()).unwrap())
+            .collect();
         seen.sort_unstable();
         seen.dedup();
         seen
@@ -303,28 +376,67 @@ mod tests {
 
     #[test]
     fn greedy_takes_the_best_and_the_first_of_equals() {
-        let mut s = sampler(SampleParams { temperature: 0.0, ..OFF });
+        let mut s = sampler(SampleParams {
+            temperature: 0.0,
+            ..OFF
+        });
         assert_eq!(s.sample(&mut [0.0, 3.0, 3.0, 1.0]).unwrap(), 1);
-        assert_eq!(s.sample(&mut [f32::NAN, f32::NEG_INFINITY, -7.0, f32::NAN]).unwrap(), 2);
-        assert!(matches!(s.sample(&mut [f32::NAN; 4]), Err(EngineError::NotFinite)));
+        assert_eq!(
+            s.sample(&mut [f32::NAN, f32::NEG_INFINITY, -7.0, f32::NAN])
+                .unwrap(),
+            2
+        );
+        assert!(matches!(
+            s.sample(&mut [f32::NAN; 4]),
+            Err(EngineError::NotFinite)
+        ));
     }
 
     #[test]
     fn filters_keep_what_they_say() {
         assert_eq!(support(OFF, logits()), [0, 1, 2, 3]);
         assert_eq!(support(SampleParams { top_k: 2, ..OFF }, logits()), [0, 1]);
-        assert_eq!(support(SampleParams { top_p: 0.79, ..OFF }, logits()), [0, 1]);
+        assert_eq!(
+            support(SampleParams { top_p: 0.79, ..OFF }, logits()),
+            [0, 1]
+        );
         assert_eq!(support(SampleParams { top_p: 0.0, ..OFF }, logits()), [0]);
-        assert_eq!(support(SampleParams { min_p: 0.2, ..OFF }, logits()), [0, 1, 2]);
+        assert_eq!(
+            support(SampleParams { min_p: 0.2, ..OFF }, logits()),
+            [0, 1, 2]
+        );
         // Entropy 1.142; surprises 0.69, 1.20, 1.90, 3.00: id 1 is the most typical, then 0.
-        assert_eq!(support(SampleParams { typical_p: 0.2, ..OFF }, logits()), [1]);
-        assert_eq!(support(SampleParams { typical_p: 0.4, ..OFF }, logits()), [0, 1]);
+        assert_eq!(
+            support(
+                SampleParams {
+                    typical_p: 0.2,
+                    ..OFF
+                },
+                logits()
+            ),
+            [1]
+        );
+        assert_eq!(
+            support(
+                SampleParams {
+                    typical_p: 0.4,
+                    ..OFF
+                },
+                logits()
+            ),
+            [0, 1]
+        );
     }
 
     #[test]
     fn draws_follow_the_probabilities() {
-        let mut s = sampler(SampleParams { repeat_last_n: 0, ..OFF });
-        let hits = (0..10_000).filter(|_| s.sample(&mut logits()).unwrap() == 0).count();
+        let mut s = sampler(SampleParams {
+            repeat_last_n: 0,
+            ..OFF
+        });
+        let hits = (0..10_000)
+            .filter(|_| s.sample(&mut logits()).unwrap() == 0)
+            .count();
         assert!((4700..5300).contains(&hits), "{hits}");
     }
 
@@ -332,7 +444,9 @@ mod tests {
     fn the_seed_decides_the_text() {
         let draw = |seed| {
             let mut s = sampler(SampleParams { seed, ..OFF });
-            (0..50).map(|_| s.sample(&mut logits()).unwrap()).collect::<Vec<_>>()
+            (0..50)
+                .map(|_| s.sample(&mut logits()).unwrap())
+                .collect::<Vec<_>>()
         };
         assert_eq!(draw(7), draw(7));
         assert_ne!(draw(7), draw(8));
@@ -340,26 +454,60 @@ mod tests {
 
     #[test]
     fn penalties_and_bias_change_the_logits_as_llama_cpp_does() {
-        let mut s = sampler(SampleParams { temperature: 0.0, repeat_penalty: 2.0, frequency_penalty: 0.25, presence_penalty: 0.5, ..OFF });
+        let mut s = sampler(SampleParams {
+            temperature: 0.0,
+            repeat_penalty: 2.0,
+            frequency_penalty: 0.25,
+            presence_penalty: 0.5,
+            ..OFF
+        });
         s.accept(0);
         s.accept(0);
         s.accept(1);
         let mut l = [4.0, -1.0, 0.5, 0.0];
         s.sample(&mut l).unwrap();
         assert_eq!(l, [4.0 / 2.0 - 0.5 - 0.5, -2.0 - 0.5 - 0.25, 0.5, 0.0]);
-        let mut s = sampler(SampleParams { temperature: 0.0, logit_bias: vec![(3, 10.0)], ..OFF });
+        let mut s = sampler(SampleParams {
+            temperature: 0.0,
+            logit_bias: vec![(3, 10.0)],
+            ..OFF
+        });
         assert_eq!(s.sample(&mut [1.0, 2.0, 3.0, 0.0]).unwrap(), 3);
     }
 
     #[test]
     fn nonsense_is_refused_by_name() {
         for (p, word) in [
-            (SampleParams { temperature: f32::NAN, ..OFF }, "temperature"),
-            (SampleParams { temperature: -1.0, ..OFF }, "temperature"),
+            (
+                SampleParams {
+                    temperature: f32::NAN,
+                    ..OFF
+                },
+                "temperature",
+            ),
+            (
+                SampleParams {
+                    temperature: -1.0,
+                    ..OFF
+                },
+                "temperature",
+            ),
             (SampleParams { top_p: 1.5, ..OFF }, "top-p"),
             (SampleParams { min_p: -0.1, ..OFF }, "min-p"),
-            (SampleParams { repeat_penalty: 0.0, ..OFF }, "repeat"),
-            (SampleParams { frequency_penalty: f32::INFINITY, ..OFF }, "frequency"),
+            (
+                SampleParams {
+                    repeat_penalty: 0.0,
+                    ..OFF
+                },
+                "repeat",
+            ),
+            (
+                SampleParams {
+                    frequency_penalty: f32::INFINITY,
+                    ..OFF
+                },
+                "frequency",
+            ),
         ] {
             assert!(p.check().unwrap_err().to_string().contains(word));
         }

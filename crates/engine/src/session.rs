@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ounce_kernels::ops::{ActBuf, AttnScratch};
 use ounce_kernels::Cpu;
+use ounce_kernels::ops::{ActBuf, AttnScratch};
 
 use crate::EngineError;
 use crate::cache::KvCache;
@@ -159,7 +159,11 @@ impl Session {
     }
 
     fn outputs(&mut self, n: usize) -> &mut [f32] {
-        let logits = self.model.graph.logits.expect("every architecture ends in logits");
+        let logits = self
+            .model
+            .graph
+            .logits
+            .expect("every architecture ends in logits");
         let start = self.plan.slab.offsets[logits.0];
         let len = n * self.model.hparams.n_vocab;
         &mut self.slab.floats_mut()[start..start + len]
@@ -174,7 +178,10 @@ impl Session {
         if self.tokens.len() + tokens.len() > n_ctx {
             return Err(match tokens.len() {
                 1 => EngineError::ContextFull { n_ctx },
-                n => EngineError::PromptTooLong { n_prompt: self.tokens.len() + n, n_ctx },
+                n => EngineError::PromptTooLong {
+                    n_prompt: self.tokens.len() + n,
+                    n_ctx,
+                },
             });
         }
         Ok(())
@@ -204,6 +211,7 @@ impl Session {
             first_output,
             n,
         };
-        self.backend.run(if head { &graph.head } else { &graph.body }, &mut pass);
+        self.backend
+            .run(if head { &graph.head } else { &graph.body }, &mut pass);
     }
 }

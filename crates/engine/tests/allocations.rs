@@ -35,11 +35,29 @@ static COUNTING: Counting = Counting;
 fn steps_allocate_nothing() {
     let never = AtomicBool::new(false);
     let prompt = tokens();
-    for file in ["llama.f32", "gemma3.f32", "qwen3moe.f32", "qwen35.f32", "llama.Q4_K_M", "qwen35.Q4_K_M"] {
+    for file in [
+        "llama.f32",
+        "gemma3.f32",
+        "qwen3moe.f32",
+        "qwen35.f32",
+        "llama.Q4_K_M",
+        "qwen35.Q4_K_M",
+    ] {
         let model = golden(&format!("{file}.gguf"));
         let n_vocab = model.hparams.n_vocab;
         let mut session = Session::new(model, params(256)).unwrap();
-        for sampling in [SampleParams { temperature: 0.0, ..SampleParams::default() }, SampleParams { repeat_penalty: 1.1, ..SampleParams::default() }] {
+        // What is made once, on first use: worker threads' own start, tables.
+        session.prefill(&prompt, &never).unwrap();
+        for sampling in [
+            SampleParams {
+                temperature: 0.0,
+                ..SampleParams::default()
+            },
+            SampleParams {
+                repeat_penalty: 1.1,
+                ..SampleParams::default()
+            },
+        ] {
             let mut sampler = Sampler::new(sampling, n_vocab).unwrap();
             let before = ALLOCATIONS.load(Ordering::Relaxed);
             session.prefill(&prompt, &never).unwrap();
@@ -48,7 +66,10 @@ fn steps_allocate_nothing() {
                 session.decode(token).unwrap();
             }
             let count = ALLOCATIONS.load(Ordering::Relaxed) - before;
-            assert_eq!(count, 0, "{file}: allocations in 1 prefill and 32 decode steps");
+            assert_eq!(
+                count, 0,
+                "{file}: allocations in 1 prefill and 32 decode steps"
+            );
         }
     }
 }

@@ -12,7 +12,11 @@ const FEEDS: [&[usize]; 3] = [&[40], &[1], &[3, 1, 17, 2, 9]];
 
 fn isas() -> Vec<Isa> {
     let best = Isa::choose().unwrap();
-    if best == Isa::Scalar { vec![best] } else { vec![best, Isa::Scalar] }
+    if best == Isa::Scalar {
+        vec![best]
+    } else {
+        vec![best, Isa::Scalar]
+    }
 }
 
 fn f32_model(arch: &str) {
@@ -23,11 +27,15 @@ fn f32_model(arch: &str) {
     assert_eq!(want.len(), tokens.len() * n_vocab);
     for isa in isas() {
         for feed in FEEDS {
-            let mut session = Session::new(model.clone(), SessionParams { isa, ..params(64) }).unwrap();
+            let mut session =
+                Session::new(model.clone(), SessionParams { isa, ..params(64) }).unwrap();
             let got = logits(&mut session, &tokens, feed);
             for (pos, (got, want)) in got.chunks(n_vocab).zip(want.chunks(n_vocab)).enumerate() {
                 let error = relative_squared_error(got, want).sqrt();
-                assert!(error <= 1e-4, "{arch}, {isa}, fed {feed:?}, position {pos}: relative RMS error {error:e}");
+                assert!(
+                    error <= 1e-4,
+                    "{arch}, {isa}, fed {feed:?}, position {pos}: relative RMS error {error:e}"
+                );
             }
         }
     }
@@ -70,10 +78,16 @@ fn quantised_model(arch: &str) {
     let peer = relative_squared_error(&npy(&format!("{arch}.Q4_K_M.peer.npy")), &exact);
     for isa in isas() {
         for feed in FEEDS {
-            let mut session = Session::new(model.clone(), SessionParams { isa, ..params(64) }).unwrap();
+            let mut session =
+                Session::new(model.clone(), SessionParams { isa, ..params(64) }).unwrap();
             let ours = relative_squared_error(&logits(&mut session, &tokens(), feed), &exact);
-            println!("{arch}, {isa}, fed {feed:?}: relative squared error {ours:.6}, peer {peer:.6}");
-            assert!(ours <= peer, "{arch}, {isa}, fed {feed:?}: {ours} is larger than the peer's {peer}");
+            println!(
+                "{arch}, {isa}, fed {feed:?}: relative squared error {ours:.6}, peer {peer:.6}"
+            );
+            assert!(
+                ours <= peer,
+                "{arch}, {isa}, fed {feed:?}: {ours} is larger than the peer's {peer}"
+            );
         }
     }
 }
@@ -93,15 +107,39 @@ fn qwen35_q4_k_m() {
 fn cache_types() {
     let tokens = tokens();
     for (arch, types) in [
-        ("qwen3", &[(KvType::F16, 1e-5), (KvType::BF16, 1e-3), (KvType::Q8_0, 1e-3), (KvType::Q4_0, 0.2)][..]),
-        ("gemma3", &[(KvType::F16, 1e-5), (KvType::BF16, 1e-3), (KvType::Q8_0, 1e-3), (KvType::Q4_0, 0.2)][..]),
+        (
+            "qwen3",
+            &[
+                (KvType::F16, 1e-5),
+                (KvType::BF16, 1e-3),
+                (KvType::Q8_0, 1e-3),
+                (KvType::Q4_0, 0.2),
+            ][..],
+        ),
+        (
+            "gemma3",
+            &[
+                (KvType::F16, 1e-5),
+                (KvType::BF16, 1e-3),
+                (KvType::Q8_0, 1e-3),
+                (KvType::Q4_0, 0.2),
+            ][..],
+        ),
         ("llama", &[(KvType::F16, 1e-5), (KvType::BF16, 1e-3)][..]),
     ] {
         let model = golden(&format!("{arch}.f32.gguf"));
         let want = npy(&format!("{arch}.npy"));
         for &(ty, bound) in types {
             for feed in FEEDS {
-                let mut session = Session::new(model.clone(), SessionParams { type_k: ty, type_v: ty, ..params(64) }).unwrap();
+                let mut session = Session::new(
+                    model.clone(),
+                    SessionParams {
+                        type_k: ty,
+                        type_v: ty,
+                        ..params(64)
+                    },
+                )
+                .unwrap();
                 let error = relative_squared_error(&logits(&mut session, &tokens, feed), &want);
                 assert!(error < bound, "{arch}, {ty}, fed {feed:?}: {error}");
             }
@@ -113,7 +151,16 @@ fn cache_types() {
 #[test]
 fn cache_types_that_do_not_fit_the_heads_are_refused() {
     let model = golden("llama.f32.gguf");
-    let error = Session::new(model, SessionParams { type_k: KvType::Q8_0, ..params(64) }).err().unwrap().to_string();
+    let error = Session::new(
+        model,
+        SessionParams {
+            type_k: KvType::Q8_0,
+            ..params(64)
+        },
+    )
+    .err()
+    .unwrap()
+    .to_string();
     assert!(error.contains("q8_0") && error.contains("16"), "{error}");
 }
 
@@ -127,7 +174,11 @@ fn reset_and_rewind() {
         let first = logits(&mut session, &tokens, &[40]);
         session.reset();
         assert!(session.tokens().is_empty());
-        assert_eq!(logits(&mut session, &tokens, &[40]), first, "{arch} after reset");
+        assert_eq!(
+            logits(&mut session, &tokens, &[40]),
+            first,
+            "{arch} after reset"
+        );
         // llama can go back to any position; a window that has dropped rows and a recurrent state start anew.
         let kept = session.rewind(25);
         assert_eq!(kept, if arch == "llama" { 25 } else { 0 }, "{arch}");

@@ -25,7 +25,10 @@ impl<'a> Cursor<'a> {
     /// The next `n` bytes; `what` goes into the error.
     pub fn take(&mut self, n: u64, what: &dyn Fn() -> String) -> Result<&'a [u8], Error> {
         if n > self.left() {
-            return Err(Error::TruncatedHeader { at: self.bytes.len() as u64, what: what() });
+            return Err(Error::TruncatedHeader {
+                at: self.bytes.len() as u64,
+                what: what(),
+            });
         }
         let start = self.at;
         self.at += n as usize;
@@ -58,7 +61,11 @@ impl<'a> Cursor<'a> {
     pub fn count(&mut self, min_bytes: u64, what: &dyn Fn() -> String) -> Result<u64, Error> {
         let count = self.u64(what)?;
         if count > self.left() / min_bytes {
-            return Err(Error::Count { what: what(), count, left: self.left() });
+            return Err(Error::Count {
+                what: what(),
+                count,
+                left: self.left(),
+            });
         }
         Ok(count)
     }

@@ -83,7 +83,9 @@ pub fn parse(bytes: &[u8]) -> Result<Header, Error> {
     for i in 0..n_entries {
         let key = read_key(&mut c, i)?;
         let value = read_value(&mut c, &key)?;
-        metadata.insert(key.clone(), value).ok_or(Error::DuplicateKey(key))?;
+        metadata
+            .insert(key.clone(), value)
+            .ok_or(Error::DuplicateKey(key))?;
     }
     let alignment = alignment(&metadata)?;
     let mut tensors = Vec::new();
@@ -100,7 +102,16 @@ pub fn parse(bytes: &[u8]) -> Result<Header, Error> {
     let file_len = bytes.len() as u64;
     place(&mut tensors, data_offset, file_len)?;
     crate::vocab::check_vocab(&metadata)?;
-    Ok(Header { version, metadata, tensors, alignment, header_len, data_offset, file_len, index })
+    Ok(Header {
+        version,
+        metadata,
+        tensors,
+        alignment,
+        header_len,
+        data_offset,
+        file_len,
+        index,
+    })
 }
 
 fn read_magic(c: &mut Cursor<'_>, bytes: &[u8]) -> Result<u32, Error> {
@@ -114,12 +125,19 @@ fn read_magic(c: &mut Cursor<'_>, bytes: &[u8]) -> Result<u32, Error> {
             b"PK\x03\x04" => "; it is a zip archive, perhaps a wheel or a PyTorch checkpoint",
             b"<!DO" | b"<htm" | b"<HTM" => "; it is a web page, so the download went wrong",
             b"vers" => "; it is a Git LFS pointer: fetch the file itself",
-            b"ggml" | b"lmgg" | b"tjgg" | b"fmgg" | b"algg" => "; it is of a format before GGUF: convert the model again",
+            b"ggml" | b"lmgg" | b"tjgg" | b"fmgg" | b"algg" => {
+                "; it is of a format before GGUF: convert the model again"
+            }
             b"FUGG" => "; it is a big-endian GGUF: convert it to little-endian",
-            _ if bytes.get(8) == Some(&b'{') => "; it looks like safetensors: convert it to GGUF first",
+            _ if bytes.get(8) == Some(&b'{') => {
+                "; it looks like safetensors: convert it to GGUF first"
+            }
             _ => "",
         };
-        return Err(Error::NotGguf { found: format!("\"{}\"", start.escape_ascii()), hint });
+        return Err(Error::NotGguf {
+            found: format!("\"{}\"", start.escape_ascii()),
+            hint,
+        });
     }
     c.take(4, &|| "the magic".into())?;
     let version = c.u32(&|| "the version".into())?;
@@ -138,13 +156,20 @@ fn read_key(c: &mut Cursor<'_>, i: u64) -> Result<String, Error> {
         return Err(Error::BadKey { at, found: "empty" });
     }
     if bytes.len() > MAX_KEY {
-        return Err(Error::BadKey { at, found: "longer than 65535 bytes" });
+        return Err(Error::BadKey {
+            at,
+            found: "longer than 65535 bytes",
+        });
     }
-    std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| Error::NotUtf8 { at, what: what() })
+    std::str::from_utf8(bytes)
+        .map(str::to_owned)
+        .map_err(|_| Error::NotUtf8 { at, what: what() })
 }
 
 fn alignment(metadata: &Metadata) -> Result<u64, Error> {
-    let alignment = metadata.u64("general.alignment")?.unwrap_or(DEFAULT_ALIGNMENT);
+    let alignment = metadata
+        .u64("general.alignment")?
+        .unwrap_or(DEFAULT_ALIGNMENT);
     // The specification asks for a multiple of 8; it is also what lets f32 vectors be used where they lie.
     if !alignment.is_power_of_two() || !(8..=MAX_ALIGNMENT).contains(&alignment) {
         return Err(Error::Alignment(alignment));
@@ -157,10 +182,16 @@ fn read_tensor_info(c: &mut Cursor<'_>, i: u64, alignment: u64) -> Result<Tensor
     let at = c.at();
     let name = c.string(&what)?;
     if name.is_empty() || name.len() > MAX_NAME {
-        let found = if name.is_empty() { "empty".to_owned() } else { format!("{} bytes long; at most {MAX_NAME} are allowed", name.len()) };
+        let found = if name.is_empty() {
+            "empty".to_owned()
+        } else {
+            format!("{} bytes long; at most {MAX_NAME} are allowed", name.len())
+        };
         return Err(Error::BadTensorName { at, found });
     }
-    let name = std::str::from_utf8(name).map_err(|_| Error::NotUtf8 { at, what: what() })?.to_owned();
+    let name = std::str::from_utf8(name)
+        .map_err(|_| Error::NotUtf8 { at, what: what() })?
+        .to_owned();
     let n = c.u32(&what)?;
     if !(1..=4).contains(&n) {
         return Err(Error::DimensionCount { name, n });
@@ -171,32 +202,61 @@ fn read_tensor_info(c: &mut Cursor<'_>, i: u64, alignment: u64) -> Result<Tensor
     }
     let id = c.u32(&what)?;
     let offset = c.u64(&what)?;
-    let ty = TensorType::from_id(id).ok_or_else(|| Error::UnknownType { name: name.clone(), id })?;
+    let ty = TensorType::from_id(id).ok_or_else(|| Error::UnknownType {
+        name: name.clone(),
+        id,
+    })?;
     // i64 is ggml's own limit and leaves room for the products below.
-    let elements = dims.iter().try_fold(1u64, |n, &d| if d == 0 { None } else { n.checked_mul(d) });
+    let elements = dims
+        .iter()
+        .try_fold(1u64, |n, &d| if d == 0 { None } else { n.checked_mul(d) });
     let Some(elements) = elements.filter(|&n| n <= i64::MAX as u64) else {
         return Err(Error::Dimensions { name, dims });
     };
     let block = ty.block_len() as u64;
     if dims[0] % block != 0 {
-        return Err(Error::Block { name, cols: dims[0], ty, block });
+        return Err(Error::Block {
+            name,
+            cols: dims[0],
+            ty,
+            block,
+        });
     }
-    let Some(n_bytes) = ty.row_bytes(elements) else { return Err(Error::Dimensions { name, dims }) };
+    let Some(n_bytes) = ty.row_bytes(elements) else {
+        return Err(Error::Dimensions { name, dims });
+    };
     if offset % alignment != 0 {
-        return Err(Error::TensorAlignment { name, offset, alignment });
+        return Err(Error::TensorAlignment {
+            name,
+            offset,
+            alignment,
+        });
     }
-    Ok(TensorInfo { name, dims, ty, offset, n_bytes, file: 0 })
+    Ok(TensorInfo {
+        name,
+        dims,
+        ty,
+        offset,
+        n_bytes,
+        file: 0,
+    })
 }
 
 /// Turns offsets within the data into offsets within the file; refuses what ends past it or overlaps.
 fn place(tensors: &mut [TensorInfo], data_offset: u64, file_len: u64) -> Result<(), Error> {
     for t in tensors.iter_mut() {
-        let end = data_offset.checked_add(t.offset).and_then(|o| o.checked_add(t.n_bytes));
+        let end = data_offset
+            .checked_add(t.offset)
+            .and_then(|o| o.checked_add(t.n_bytes));
         match end {
             Some(end) if end <= file_len => t.offset += data_offset,
             _ => {
                 let end = end.map_or_else(|| "past 2^64".to_owned(), |e| e.to_string());
-                return Err(Error::TruncatedData { name: t.name.clone(), end, file_len });
+                return Err(Error::TruncatedData {
+                    name: t.name.clone(),
+                    end,
+                    file_len,
+                });
             }
         }
     }
@@ -205,7 +265,10 @@ fn place(tensors: &mut [TensorInfo], data_offset: u64, file_len: u64) -> Result<
     for pair in order.windows(2) {
         let (a, b) = (&tensors[pair[0]], &tensors[pair[1]]);
         if a.offset + a.n_bytes > b.offset {
-            return Err(Error::Overlap { first: a.name.clone(), second: b.name.clone() });
+            return Err(Error::Overlap {
+                first: a.name.clone(),
+                second: b.name.clone(),
+            });
         }
     }
     Ok(())

@@ -124,11 +124,16 @@ pub struct Array {
 impl Array {
     fn bytes<'a>(&self, bytes: &'a [u8]) -> Result<&'a [u8], Error> {
         let (start, end) = (self.span.start, self.span.end);
-        bytes.get(start as usize..end as usize).ok_or(Error::ArrayBytes { start, end })
+        bytes
+            .get(start as usize..end as usize)
+            .ok_or(Error::ArrayBytes { start, end })
     }
 
     fn wrong(&self, wanted: &'static str) -> Error {
-        Error::ArrayKind { wanted, found: self.kind }
+        Error::ArrayKind {
+            wanted,
+            found: self.kind,
+        }
     }
 
     /// The strings, from the bytes the header was parsed from. They need not be valid UTF-8.
@@ -139,7 +144,10 @@ impl Array {
         if self.kind != ValueKind::String {
             return Err(self.wrong("strings"));
         }
-        Ok(Strings { rest: self.bytes(bytes)?, left: self.len })
+        Ok(Strings {
+            rest: self.bytes(bytes)?,
+            left: self.len,
+        })
     }
 
     /// The numbers of any integer kind, widened.
@@ -159,7 +167,10 @@ impl Array {
             ValueKind::I64 => |b| u64_of(b) as i64,
             _ => return Err(self.wrong("integers")),
         };
-        Ok(self.bytes(bytes)?.chunks_exact(self.kind.min_bytes() as usize).map(decode))
+        Ok(self
+            .bytes(bytes)?
+            .chunks_exact(self.kind.min_bytes() as usize)
+            .map(decode))
     }
 
     /// The integers as u32; those out of range become `u32::MAX`, which no valid id or dimension is.
@@ -167,7 +178,9 @@ impl Array {
     /// # Errors
     /// As [`Array::i64s`].
     pub fn u32s<'a>(&self, bytes: &'a [u8]) -> Result<impl Iterator<Item = u32> + use<'a>, Error> {
-        Ok(self.i64s(bytes)?.map(|x| u32::try_from(x).unwrap_or(u32::MAX)))
+        Ok(self
+            .i64s(bytes)?
+            .map(|x| u32::try_from(x).unwrap_or(u32::MAX)))
     }
 
     /// The numbers of any kind as f64.
@@ -180,7 +193,10 @@ impl Array {
             ValueKind::F64 => |b| f64::from_bits(u64_of(b)),
             _ => return Err(self.wrong("floating-point numbers")),
         };
-        Ok(self.bytes(bytes)?.chunks_exact(self.kind.min_bytes() as usize).map(decode))
+        Ok(self
+            .bytes(bytes)?
+            .chunks_exact(self.kind.min_bytes() as usize)
+            .map(decode))
     }
 
     /// The numbers as f32.
@@ -195,7 +211,10 @@ impl Array {
     ///
     /// # Errors
     /// As [`Array::i64s`].
-    pub fn bools<'a>(&self, bytes: &'a [u8]) -> Result<impl Iterator<Item = bool> + use<'a>, Error> {
+    pub fn bools<'a>(
+        &self,
+        bytes: &'a [u8],
+    ) -> Result<impl Iterator<Item = bool> + use<'a>, Error> {
         Ok(self.i64s(bytes)?.map(|x| x != 0))
     }
 }
@@ -270,8 +289,15 @@ impl Metadata {
         self.entries.is_empty()
     }
 
-    fn typed<'a, T>(&'a self, key: &str, wanted: &'static str, read: impl Fn(&'a Value) -> Option<T>) -> Result<Option<T>, Error> {
-        let Some(value) = self.get(key) else { return Ok(None) };
+    fn typed<'a, T>(
+        &'a self,
+        key: &str,
+        wanted: &'static str,
+        read: impl Fn(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>, Error> {
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
         read(value).map(Some).ok_or_else(|| {
             let found = match value {
                 Value::Array(a) => format!("an array of {}", a.kind),
@@ -280,9 +306,16 @@ impl Metadata {
                 Value::F64(x) => format!("the number {x}"),
                 Value::I64(x) => format!("the integer {x}"),
                 Value::I32(x) => format!("the integer {x}"),
-                other => other.as_u64().map_or_else(|| format!("a {}", other.kind()), |x| format!("the integer {x}")),
+                other => other.as_u64().map_or_else(
+                    || format!("a {}", other.kind()),
+                    |x| format!("the integer {x}"),
+                ),
             };
-            Error::KeyType { key: key.to_owned(), wanted, found }
+            Error::KeyType {
+                key: key.to_owned(),
+                wanted,
+                found,
+            }
         })
     }
 
@@ -291,7 +324,13 @@ impl Metadata {
     /// # Errors
     /// The key holds something else.
     pub fn str(&self, key: &str) -> Result<Option<&str>, Error> {
-        self.typed(key, "a string", |v| if let Value::String(s) = v { Some(s.as_str()) } else { None })
+        self.typed(key, "a string", |v| {
+            if let Value::String(s) = v {
+                Some(s.as_str())
+            } else {
+                None
+            }
+        })
     }
 
     /// An integer of any kind that fits.
@@ -299,7 +338,9 @@ impl Metadata {
     /// # Errors
     /// The key holds something else, or the integer is negative or too large.
     pub fn u32(&self, key: &str) -> Result<Option<u32>, Error> {
-        self.typed(key, "an integer from 0 to 4294967295", |v| u32::try_from(v.as_u64()?).ok())
+        self.typed(key, "an integer from 0 to 4294967295", |v| {
+            u32::try_from(v.as_u64()?).ok()
+        })
     }
 
     /// An integer of any kind that is not negative.
@@ -331,7 +372,13 @@ impl Metadata {
     /// # Errors
     /// The key holds something else.
     pub fn bool(&self, key: &str) -> Result<Option<bool>, Error> {
-        self.typed(key, "true or false", |v| if let Value::Bool(b) = v { Some(*b) } else { None })
+        self.typed(key, "true or false", |v| {
+            if let Value::Bool(b) = v {
+                Some(*b)
+            } else {
+                None
+            }
+        })
     }
 
     /// An array.
@@ -339,7 +386,13 @@ impl Metadata {
     /// # Errors
     /// The key holds something else.
     pub fn array(&self, key: &str) -> Result<Option<&Array>, Error> {
-        self.typed(key, "an array", |v| if let Value::Array(a) = v { Some(a) } else { None })
+        self.typed(key, "an array", |v| {
+            if let Value::Array(a) = v {
+                Some(a)
+            } else {
+                None
+            }
+        })
     }
 
     /// As [`Metadata::str`], the key being needed.
@@ -347,7 +400,8 @@ impl Metadata {
     /// # Errors
     /// Missing too.
     pub fn required_str(&self, key: &str) -> Result<&str, Error> {
-        self.str(key)?.ok_or_else(|| Error::MissingKey(key.to_owned()))
+        self.str(key)?
+            .ok_or_else(|| Error::MissingKey(key.to_owned()))
     }
 
     /// As [`Metadata::u32`], the key being needed.
@@ -355,7 +409,8 @@ impl Metadata {
     /// # Errors
     /// Missing too.
     pub fn required_u32(&self, key: &str) -> Result<u32, Error> {
-        self.u32(key)?.ok_or_else(|| Error::MissingKey(key.to_owned()))
+        self.u32(key)?
+            .ok_or_else(|| Error::MissingKey(key.to_owned()))
     }
 
     /// As [`Metadata::array`], the key being needed.
@@ -363,7 +418,8 @@ impl Metadata {
     /// # Errors
     /// Missing too.
     pub fn required_array(&self, key: &str) -> Result<&Array, Error> {
-        self.array(key)?.ok_or_else(|| Error::MissingKey(key.to_owned()))
+        self.array(key)?
+            .ok_or_else(|| Error::MissingKey(key.to_owned()))
     }
 }
 
@@ -386,7 +442,8 @@ pub(crate) fn read_value(c: &mut Cursor<'_>, key: &str) -> Result<Value, Error> 
         ValueKind::String => {
             let at = c.at();
             let bytes = c.string(&what)?;
-            let text = std::str::from_utf8(bytes).map_err(|_| Error::NotUtf8 { at, what: what() })?;
+            let text =
+                std::str::from_utf8(bytes).map_err(|_| Error::NotUtf8 { at, what: what() })?;
             Value::String(text.to_owned())
         }
         ValueKind::Array => Value::Array(read_array(c, key)?),
@@ -395,11 +452,21 @@ pub(crate) fn read_value(c: &mut Cursor<'_>, key: &str) -> Result<Value, Error> 
 
 fn read_kind(c: &mut Cursor<'_>, key: &str) -> Result<ValueKind, Error> {
     let id = c.u32(&|| format!("the value type of \"{key}\""))?;
-    ValueKind::from_id(id).ok_or_else(|| Error::ValueType { key: key.to_owned(), id })
+    ValueKind::from_id(id).ok_or_else(|| Error::ValueType {
+        key: key.to_owned(),
+        id,
+    })
 }
 
 fn check_bool(byte: u8, key: &str) -> Result<bool, Error> {
-    if byte > 1 { Err(Error::Bool { key: key.to_owned(), found: byte }) } else { Ok(byte == 1) }
+    if byte > 1 {
+        Err(Error::Bool {
+            key: key.to_owned(),
+            found: byte,
+        })
+    } else {
+        Ok(byte == 1)
+    }
 }
 
 /// Walks over the elements once, checking each; nothing is allocated.
@@ -427,5 +494,9 @@ fn read_array(c: &mut Cursor<'_>, key: &str) -> Result<Array, Error> {
             c.take(len * kind.min_bytes(), &what)?;
         }
     }
-    Ok(Array { kind, len, span: start..c.at() })
+    Ok(Array {
+        kind,
+        len,
+        span: start..c.at(),
+    })
 }

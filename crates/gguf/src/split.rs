@@ -15,14 +15,22 @@ pub fn part_names(name: &str, metadata: &Metadata) -> Result<Vec<String>, Error>
         return Ok(vec![name.to_owned()]);
     }
     if count > MAX_PARTS {
-        return Err(Error::Split(format!("split.count is {count}; at most {MAX_PARTS} are supported")));
+        return Err(Error::Split(format!(
+            "split.count is {count}; at most {MAX_PARTS} are supported"
+        )));
     }
     let no = metadata.u64("split.no")?.unwrap_or(0);
     let suffix = |no: u64| format!("-{no:05}-of-{count:05}.gguf");
     let Some(stem) = name.strip_suffix(&suffix(no.saturating_add(1))) else {
-        return Err(Error::Split(format!("this is part {} of {count}, so its name must end in {}; rename it back", no.saturating_add(1), suffix(no.saturating_add(1)))));
+        return Err(Error::Split(format!(
+            "this is part {} of {count}, so its name must end in {}; rename it back",
+            no.saturating_add(1),
+            suffix(no.saturating_add(1))
+        )));
     };
-    Ok((1..=count).map(|no| format!("{stem}{}", suffix(no))).collect())
+    Ok((1..=count)
+        .map(|no| format!("{stem}{}", suffix(no)))
+        .collect())
 }
 
 /// One header for all parts: the first one's metadata, everyone's tensors with the part they are in.
@@ -35,10 +43,18 @@ pub fn merge(parts: Vec<Header>) -> Result<Header, Error> {
     for (i, part) in parts.into_iter().enumerate() {
         let says = |key: &str| part.metadata.u64(key);
         if says("split.count")?.unwrap_or(1) != count {
-            return Err(Error::Split(format!("part {} says that there are {:?} parts, not {count}", i + 1, says("split.count")?.unwrap_or(1))));
+            return Err(Error::Split(format!(
+                "part {} says that there are {:?} parts, not {count}",
+                i + 1,
+                says("split.count")?.unwrap_or(1)
+            )));
         }
         if says("split.no")?.unwrap_or(0) != i as u64 {
-            return Err(Error::Split(format!("part {} says that it is part {}", i + 1, says("split.no")?.unwrap_or(0).saturating_add(1))));
+            return Err(Error::Split(format!(
+                "part {} says that it is part {}",
+                i + 1,
+                says("split.no")?.unwrap_or(0).saturating_add(1)
+            )));
         }
         let Some(whole) = &mut merged else {
             merged = Some(part);
@@ -46,7 +62,11 @@ pub fn merge(parts: Vec<Header>) -> Result<Header, Error> {
         };
         for mut tensor in part.tensors {
             tensor.file = i as u16;
-            if whole.index.insert(tensor.name.clone(), whole.tensors.len()).is_some() {
+            if whole
+                .index
+                .insert(tensor.name.clone(), whole.tensors.len())
+                .is_some()
+            {
                 return Err(Error::DuplicateTensor(tensor.name));
             }
             whole.tensors.push(tensor);
@@ -56,7 +76,10 @@ pub fn merge(parts: Vec<Header>) -> Result<Header, Error> {
     if let Some(n) = whole.metadata.u64("split.tensors.count")?
         && n != whole.tensors.len() as u64
     {
-        return Err(Error::Split(format!("the first part speaks of {n} tensors, the parts hold {}", whole.tensors.len())));
+        return Err(Error::Split(format!(
+            "the first part speaks of {n} tensors, the parts hold {}",
+            whole.tensors.len()
+        )));
     }
     Ok(whole)
 }

@@ -7,17 +7,25 @@ use crate::{Error, Metadata};
 /// # Errors
 /// [`Error::VocabLength`] or [`Error::SpecialId`], naming the key.
 pub fn check_vocab(metadata: &Metadata) -> Result<(), Error> {
-    let Some(tokens) = metadata.array("tokenizer.ggml.tokens")? else { return Ok(()) };
+    let Some(tokens) = metadata.array("tokenizer.ggml.tokens")? else {
+        return Ok(());
+    };
     let n_vocab = tokens.len;
     for key in ["tokenizer.ggml.scores", "tokenizer.ggml.token_type"] {
         if let Some(list) = metadata.array(key)?
             && list.len != n_vocab
         {
-            return Err(Error::VocabLength { key: key.to_owned(), found: list.len, wanted: n_vocab });
+            return Err(Error::VocabLength {
+                key: key.to_owned(),
+                found: list.len,
+                wanted: n_vocab,
+            });
         }
     }
     for (key, value) in metadata.iter() {
-        let is_id = key.strip_prefix("tokenizer.ggml.").is_some_and(|k| k.ends_with("_token_id"));
+        let is_id = key
+            .strip_prefix("tokenizer.ggml.")
+            .is_some_and(|k| k.ends_with("_token_id"));
         if !is_id {
             continue;
         }
@@ -32,7 +40,11 @@ pub fn check_vocab(metadata: &Metadata) -> Result<(), Error> {
             }
         };
         if id >= n_vocab {
-            return Err(Error::SpecialId { key: key.to_owned(), id, n_vocab });
+            return Err(Error::SpecialId {
+                key: key.to_owned(),
+                id,
+                n_vocab,
+            });
         }
     }
     Ok(())

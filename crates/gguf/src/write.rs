@@ -28,7 +28,15 @@ fn string(out: &mut Vec<u8>, s: &[u8]) {
 impl Writer {
     /// An empty file of version 3 with the default alignment.
     pub fn new() -> Writer {
-        Writer { version: 3, n_entries: 0, entries: Vec::new(), n_tensors: 0, infos: Vec::new(), data_len: 0, alignment: 32 }
+        Writer {
+            version: 3,
+            n_entries: 0,
+            entries: Vec::new(),
+            n_tensors: 0,
+            infos: Vec::new(),
+            data_len: 0,
+            alignment: 32,
+        }
     }
 
     /// Another version.
@@ -84,14 +92,18 @@ impl Writer {
     /// An array of numbers.
     pub fn f32s(self, key: &str, values: &[f32]) -> Writer {
         let mut bytes = array_head(ValueKind::F32, values.len());
-        values.iter().for_each(|x| bytes.extend_from_slice(&x.to_le_bytes()));
+        values
+            .iter()
+            .for_each(|x| bytes.extend_from_slice(&x.to_le_bytes()));
         self.raw(key, ValueKind::Array as u32, &bytes)
     }
 
     /// An array of integers.
     pub fn i32s(self, key: &str, values: &[i32]) -> Writer {
         let mut bytes = array_head(ValueKind::I32, values.len());
-        values.iter().for_each(|x| bytes.extend_from_slice(&x.to_le_bytes()));
+        values
+            .iter()
+            .for_each(|x| bytes.extend_from_slice(&x.to_le_bytes()));
         self.raw(key, ValueKind::Array as u32, &bytes)
     }
 
@@ -99,8 +111,10 @@ impl Writer {
     pub fn raw_tensor(mut self, name: &str, dims: &[u64], ty: u32, offset: u64) -> Writer {
         self.n_tensors += 1;
         string(&mut self.infos, name.as_bytes());
-        self.infos.extend_from_slice(&(dims.len() as u32).to_le_bytes());
-        dims.iter().for_each(|d| self.infos.extend_from_slice(&d.to_le_bytes()));
+        self.infos
+            .extend_from_slice(&(dims.len() as u32).to_le_bytes());
+        dims.iter()
+            .for_each(|d| self.infos.extend_from_slice(&d.to_le_bytes()));
         self.infos.extend_from_slice(&ty.to_le_bytes());
         self.infos.extend_from_slice(&offset.to_le_bytes());
         self
@@ -112,7 +126,9 @@ impl Writer {
     /// When the dimensions make no whole number of blocks.
     pub fn tensor(mut self, name: &str, dims: &[u64], ty: TensorType) -> Writer {
         let offset = self.data_len.next_multiple_of(self.alignment);
-        let n_bytes = ty.row_bytes(dims.iter().product()).expect("a whole number of blocks");
+        let n_bytes = ty
+            .row_bytes(dims.iter().product())
+            .expect("a whole number of blocks");
         self.data_len = offset + n_bytes;
         self.raw_tensor(name, dims, ty as u32, offset)
     }

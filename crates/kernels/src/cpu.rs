@@ -13,6 +13,9 @@ pub struct Cpu {
 impl Cpu {
     /// `n_threads` threads (the caller is one of them) on instruction set `isa`.
     pub fn new(isa: Isa, n_threads: usize) -> Cpu {
-        Cpu { isa, pool: Pool::new(n_threads) }
+        Cpu {
+            isa,
+            pool: Pool::new(n_threads),
+        }
     }
 }

@@ -39,7 +39,11 @@ impl Isa {
         match std::env::var("OUNCE_ISA") {
             Ok(name) if !name.is_empty() => {
                 let isa: Isa = name.parse()?;
-                if isa.is_available() { Ok(isa) } else { Err(IsaError::Missing(isa, available())) }
+                if isa.is_available() {
+                    Ok(isa)
+                } else {
+                    Err(IsaError::Missing(isa, available()))
+                }
             }
             _ => Ok(Isa::detect()),
         }
@@ -47,7 +51,11 @@ impl Isa {
 
     /// The best set this CPU has.
     pub fn detect() -> Isa {
-        Isa::ALL.into_iter().rev().find(|isa| isa.is_available()).unwrap_or(Isa::Scalar)
+        Isa::ALL
+            .into_iter()
+            .rev()
+            .find(|isa| isa.is_available())
+            .unwrap_or(Isa::Scalar)
     }
 
     /// Whether this CPU has it.
@@ -56,7 +64,11 @@ impl Isa {
             Isa::Scalar => true,
             Isa::Neon => cfg!(target_arch = "aarch64"),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c"),
+            Isa::Avx2 => {
+                is_x86_feature_detected!("avx2")
+                    && is_x86_feature_detected!("fma")
+                    && is_x86_feature_detected!("f16c")
+            }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => {
                 Isa::Avx2.is_available()
@@ -83,7 +95,11 @@ impl Isa {
 }
 
 fn available() -> String {
-    let names: Vec<&str> = Isa::ALL.into_iter().filter(|isa| isa.is_available()).map(Isa::name).collect();
+    let names: Vec<&str> = Isa::ALL
+        .into_iter()
+        .filter(|isa| isa.is_available())
+        .map(Isa::name)
+        .collect();
     names.join(", ")
 }
 
@@ -97,7 +113,10 @@ impl FromStr for Isa {
     type Err = IsaError;
 
     fn from_str(name: &str) -> Result<Isa, IsaError> {
-        Isa::ALL.into_iter().find(|isa| isa.name() == name).ok_or_else(|| IsaError::Unknown(name.to_owned()))
+        Isa::ALL
+            .into_iter()
+            .find(|isa| isa.name() == name)
+            .ok_or_else(|| IsaError::Unknown(name.to_owned()))
     }
 }
 
@@ -110,7 +129,13 @@ mod tests {
         for isa in Isa::ALL {
             assert_eq!(isa.name().parse(), Ok(isa));
         }
-        assert!("sse9".parse::<Isa>().unwrap_err().to_string().contains("sse9"));
+        assert!(
+            "sse9"
+                .parse::<Isa>()
+                .unwrap_err()
+                .to_string()
+                .contains("sse9")
+        );
         assert!(Isa::Scalar.is_available() && Isa::detect().is_available());
     }
 }

@@ -71,9 +71,17 @@ impl Pool {
                 .spawn(move || work(i, &their_shared, &their_parked));
             // A system that refuses more threads leaves us with those it gave.
             let Ok(handle) = started else { break };
-            workers.push(Worker { thread: handle.thread().clone(), handle, parked });
+            workers.push(Worker {
+                thread: handle.thread().clone(),
+                handle,
+                parked,
+            });
         }
-        Pool { shared, workers, turn: Mutex::new(()) }
+        Pool {
+            shared,
+            workers,
+            turn: Mutex::new(()),
+        }
     }
 
     /// Threads that take part, the caller included.
@@ -194,7 +202,9 @@ pub fn default_threads() -> usize {
 /// Cores among the CPUs that the affinity mask allows; `None` where the system does not say.
 fn physical_cores() -> Option<usize> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let allowed = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"))?;
+    let allowed = status
+        .lines()
+        .find_map(|l| l.strip_prefix("Cpus_allowed_list:"))?;
     let mut cores: Vec<String> = Vec::new();
     for cpu in parse_cpu_list(allowed.trim())? {
         let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
@@ -235,7 +245,10 @@ mod tests {
                 pool.run(&|i| {
                     calls[i].fetch_add(1, Ordering::Relaxed);
                 });
-                assert!(calls.iter().all(|c| c.load(Ordering::Relaxed) == 1), "{n} threads, round {round}");
+                assert!(
+                    calls.iter().all(|c| c.load(Ordering::Relaxed) == 1),
+                    "{n} threads, round {round}"
+                );
             }
         }
     }
@@ -257,7 +270,9 @@ mod tests {
     fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
         let pool = Pool::new(3);
         for bad in 0..3 {
-            let result = catch_unwind(AssertUnwindSafe(|| pool.run(&|i| assert!(i != bad, "on purpose"))));
+            let result = catch_unwind(AssertUnwindSafe(|| {
+                pool.run(&|i| assert!(i != bad, "on purpose"))
+            }));
             assert!(result.is_err());
             let calls = AtomicUsize::new(0);
             pool.run(&|_| {

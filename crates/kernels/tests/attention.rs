@@ -4,12 +4,24 @@ use ounce_kernels::ops::*;
 use ounce_kernels::{Cpu, Isa, TensorType, quant};
 use proptest::prelude::*;
 
-const TYPES: [KvType; 5] = [KvType::F32, KvType::F16, KvType::BF16, KvType::Q8_0, KvType::Q4_0];
+const TYPES: [KvType; 5] = [
+    KvType::F32,
+    KvType::F16,
+    KvType::BF16,
+    KvType::Q8_0,
+    KvType::Q4_0,
+];
 
 fn cpus() -> Vec<Cpu> {
-    [(Isa::Scalar, 1), (Isa::Scalar, 3), (Isa::detect(), 1), (Isa::detect(), 2), (Isa::detect(), 3)]
-        .map(|(isa, n)| Cpu::new(isa, n))
-        .into()
+    [
+        (Isa::Scalar, 1),
+        (Isa::Scalar, 3),
+        (Isa::detect(), 1),
+        (Isa::detect(), 2),
+        (Isa::detect(), 3),
+    ]
+    .map(|(isa, n)| Cpu::new(isa, n))
+    .into()
 }
 
 fn random(n: usize, seed: u64) -> Vec<f32> {
@@ -73,11 +85,22 @@ fn rows_are_stored_as_the_tensor_types_are() {
 fn names_parse_and_hostile_numbers_are_stored() {
     for ty in TYPES {
         assert_eq!(ty.name().parse(), Ok(ty));
-        let x: Vec<f32> = [f32::NAN, f32::INFINITY, -1e38, 1e-45].iter().cycle().take(64).copied().collect();
+        let x: Vec<f32> = [f32::NAN, f32::INFINITY, -1e38, 1e-45]
+            .iter()
+            .cycle()
+            .take(64)
+            .copied()
+            .collect();
         stored(&cpus()[0], ty, &x);
         stored(&cpus()[0], ty, &[0.0; 32]);
     }
-    assert!("q3_k".parse::<KvType>().unwrap_err().to_string().contains("q4_0"));
+    assert!(
+        "q3_k"
+            .parse::<KvType>()
+            .unwrap_err()
+            .to_string()
+            .contains("q4_0")
+    );
 }
 
 #[derive(Debug, Clone)]
@@ -95,19 +118,26 @@ struct Case {
 
 fn cases() -> impl Strategy<Value = Case> {
     let shape = (1usize..70, 1usize..4, 1usize..9, 1usize..4, 1usize..4);
-    (shape, 0usize..150, proptest::option::of(1usize..60), 0usize..5, any::<u64>()).prop_map(
-        |((n_tokens, n_head_kv, group, dk, dv), pos0, window, ty, seed)| Case {
-            n_tokens,
-            n_head_kv,
-            group,
-            dk: 32 * dk,
-            dv: 32 * dv,
-            pos0,
-            window,
-            ty: TYPES[ty],
-            seed,
-        },
+    (
+        shape,
+        0usize..150,
+        proptest::option::of(1usize..60),
+        0usize..5,
+        any::<u64>(),
     )
+        .prop_map(
+            |((n_tokens, n_head_kv, group, dk, dv), pos0, window, ty, seed)| Case {
+                n_tokens,
+                n_head_kv,
+                group,
+                dk: 32 * dk,
+                dv: 32 * dv,
+                pos0,
+                window,
+                ty: TYPES[ty],
+                seed,
+            },
+        )
 }
 
 /// The definition, over the numbers that the stored rows stand for.
@@ -123,7 +153,11 @@ fn reference(c: &Case, q: &[f32], k: &[f32], v: &[f32], scale: f64) -> Vec<f64> 
             let scores: Vec<f64> = (first..=pos)
                 .map(|p| {
                     let k = &k[(p * c.n_head_kv + kv) * c.dk..][..c.dk];
-                    q.iter().zip(k).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>() * scale
+                    q.iter()
+                        .zip(k)
+                        .map(|(a, b)| f64::from(*a) * f64::from(*b))
+                        .sum::<f64>()
+                        * scale
                 })
                 .collect();
             let max = scores.iter().copied().fold(f64::MIN, f64::max);
@@ -151,7 +185,9 @@ fn check(c: &Case) {
     let want = reference(c, &q, &k, &v, f64::from(scale));
     // With a window, the ring holds exactly its positions before the chunk; without one, everything.
     let ring = |bytes: &[u8], row: usize| -> Vec<u8> {
-        let Some(window) = c.window else { return bytes.to_vec() };
+        let Some(window) = c.window else {
+            return bytes.to_vec();
+        };
         let mut ring = vec![0xff; window * row];
         for p in c.pos0.saturating_sub(window)..c.pos0 {
             ring[p % window * row..][..row].copy_from_slice(&bytes[p * row..][..row]);
@@ -169,8 +205,20 @@ fn check(c: &Case) {
         let view = |ring: &'static [u8], bytes: &'static [u8], width| {
             let (row_bytes, n_slots) = rows(ring, bytes, width);
             let n_past = if c.window.is_some() { c.pos0 } else { n };
-            let fresh = if c.window.is_some() { &bytes[c.pos0 * row_bytes..] } else { &[] };
-            KvRows { ty: c.ty, past: ring, n_slots, n_past, fresh, n_fresh: fresh.len() / row_bytes, row_bytes }
+            let fresh = if c.window.is_some() {
+                &bytes[c.pos0 * row_bytes..]
+            } else {
+                &[]
+            };
+            KvRows {
+                ty: c.ty,
+                past: ring,
+                n_slots,
+                n_past,
+                fresh,
+                n_fresh: fresh.len() / row_bytes,
+                row_bytes,
+            }
         };
         // Leaked: a few kilobytes a case, and the views may then have one lifetime.
         let leak = |b: &[u8]| -> &'static [u8] { b.to_vec().leak() };
@@ -191,7 +239,12 @@ fn check(c: &Case) {
         let mut out = vec![f32::NAN; c.n_tokens * n_head * c.dv];
         attention(&cpu, &a, &mut scratch, &mut out);
         for (i, (got, want)) in out.iter().zip(&want).enumerate() {
-            assert!((f64::from(*got) - want).abs() < 2e-5, "{c:?} on {}, {} threads: {i} is {got}, not {want}", cpu.isa, cpu.pool.n_threads());
+            assert!(
+                (f64::from(*got) - want).abs() < 2e-5,
+                "{c:?} on {}, {} threads: {i} is {got}, not {want}",
+                cpu.isa,
+                cpu.pool.n_threads()
+            );
         }
     }
 }
@@ -211,7 +264,17 @@ fn a_lone_token_is_divided() {
     for pos0 in [255, 511, 900, 1500] {
         for window in [None, Some(700)] {
             let ty = KvType::F16;
-            check(&Case { n_tokens: 1, n_head_kv: 1, group: 4, dk: 64, dv: 32, pos0, window, ty, seed: pos0 as u64 });
+            check(&Case {
+                n_tokens: 1,
+                n_head_kv: 1,
+                group: 4,
+                dk: 64,
+                dv: 32,
+                pos0,
+                window,
+                ty,
+                seed: pos0 as u64,
+            });
         }
     }
 }
@@ -225,10 +288,30 @@ fn extreme_scores_do_not_overflow() {
         let v: Vec<f32> = (0..n).flat_map(|p| [p as f32; 32]).collect();
         let (k, _) = stored(&cpu, KvType::F32, &k);
         let (v, _) = stored(&cpu, KvType::F32, &v);
-        let rows = |past| KvRows { ty: KvType::F32, past, n_slots: n, n_past: n, fresh: &[], n_fresh: 0, row_bytes: 128 };
+        let rows = |past| KvRows {
+            ty: KvType::F32,
+            past,
+            n_slots: n,
+            n_past: n,
+            fresh: &[],
+            n_fresh: 0,
+            row_bytes: 128,
+        };
         for (sign, want) in [(1.0, 99.0), (-1.0, 0.0)] {
             let q = [sign; 32];
-            let a = Attention { q: &q, n_tokens: 1, n_head: 1, n_head_kv: 1, dk: 32, dv: 32, k: rows(&k), v: rows(&v), pos0: n - 1, window: None, scale: 1.0 };
+            let a = Attention {
+                q: &q,
+                n_tokens: 1,
+                n_head: 1,
+                n_head_kv: 1,
+                dk: 32,
+                dv: 32,
+                k: rows(&k),
+                v: rows(&v),
+                pos0: n - 1,
+                window: None,
+                scale: 1.0,
+            };
             let mut scratch = AttnScratch::new(cpu.pool.n_threads(), 32, 32, 1, 1);
             let mut out = [0.0; 32];
             attention(&cpu, &a, &mut scratch, &mut out);

@@ -14,7 +14,9 @@ fn cpus() -> Vec<Cpu> {
     if Isa::detect() == Isa::Avx512 {
         isas.push(Isa::Avx2);
     }
-    isas.into_iter().flat_map(|isa| [1, 2, 3].map(|n| Cpu::new(isa, n))).collect()
+    isas.into_iter()
+        .flat_map(|isa| [1, 2, 3].map(|n| Cpu::new(isa, n)))
+        .collect()
 }
 
 /// Numbers in -2..2, different for each seed.
@@ -39,7 +41,10 @@ fn close(got: &[f32], want: &[f64], tolerance: f64, what: &str) {
     assert_eq!(got.len(), want.len(), "{what}");
     let scale = want.iter().fold(1.0f64, |m, x| m.max(x.abs()));
     for (i, (g, w)) in got.iter().zip(want).enumerate() {
-        assert!((f64::from(*g) - w).abs() <= tolerance * scale, "{what}: element {i} is {g}, not {w}");
+        assert!(
+            (f64::from(*g) - w).abs() <= tolerance * scale,
+            "{what}: element {i} is {g}, not {w}"
+        );
     }
 }
 
@@ -52,8 +57,16 @@ fn on_all(what: &str, op: impl Fn(&Cpu) -> Vec<f32>) -> Vec<f32> {
         match &first {
             None => first = Some(got),
             Some(want) => {
-                let same = got.iter().zip(want).all(|(a, b)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan());
-                assert!(same, "{what}: {} with {} threads differs", cpu.isa, cpu.pool.n_threads());
+                let same = got
+                    .iter()
+                    .zip(want)
+                    .all(|(a, b)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan());
+                assert!(
+                    same,
+                    "{what}: {} with {} threads differs",
+                    cpu.isa,
+                    cpu.pool.n_threads()
+                );
             }
         }
     }
@@ -271,7 +284,16 @@ proptest! {
 /// Data from a hostile file may be anything; the ops carry it through without a panic.
 #[test]
 fn not_a_number_and_infinity_pass_through() {
-    let x = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::MIN_POSITIVE, -0.0, 1e-40, 3.0];
+    let x = [
+        f32::NAN,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::MAX,
+        f32::MIN_POSITIVE,
+        -0.0,
+        1e-40,
+        3.0,
+    ];
     for cpu in cpus() {
         for op in [silu_mul, gelu_mul, sigmoid_mul, add] {
             let mut y = x;
@@ -282,7 +304,16 @@ fn not_a_number_and_infinity_pass_through() {
         rms_norm(&cpu, &x, &[1.0; 8], 1e-6, &mut y);
         assert!(y[0].is_nan());
         let mut state = [0.0; 4];
-        let args = GatedDeltaNet { qkv: &x[..6], g: &[f32::NAN], beta: &[f32::INFINITY], n_tokens: 1, nk: 1, nv: 1, d: 2, eps: 1e-6 };
+        let args = GatedDeltaNet {
+            qkv: &x[..6],
+            g: &[f32::NAN],
+            beta: &[f32::INFINITY],
+            n_tokens: 1,
+            nk: 1,
+            nv: 1,
+            d: 2,
+            eps: 1e-6,
+        };
         gated_delta_net(&cpu, &args, &mut state, &mut [0.0; 2]);
     }
 }

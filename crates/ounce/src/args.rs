@@ -3,8 +3,12 @@
 use std::ffi::OsString;
 
 /// Short spelling → long spelling.
-const SHORT: &[(&str, &str)] =
-    &[("-ub", "--ubatch-size"), ("-ctk", "--cache-type-k"), ("-ctv", "--cache-type-v"), ("-sys", "--system")];
+const SHORT: &[(&str, &str)] = &[
+    ("-ub", "--ubatch-size"),
+    ("-ctk", "--cache-type-k"),
+    ("-ctv", "--cache-type-v"),
+    ("-sys", "--system"),
+];
 
 /// The arguments with every such flag spelt out; what follows `--` is left alone.
 pub fn expand(args: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
@@ -24,7 +28,12 @@ mod tests {
 
     #[test]
     fn known_flags_are_spelt_out_and_nothing_else() {
-        let got: Vec<_> = expand(["ounce", "-ub", "64", "-c", "--", "-ub"].map(OsString::from).into_iter()).collect();
+        let got: Vec<_> = expand(
+            ["ounce", "-ub", "64", "-c", "--", "-ub"]
+                .map(OsString::from)
+                .into_iter(),
+        )
+        .collect();
         assert_eq!(got, ["ounce", "--ubatch-size", "64", "-c", "--", "-ub"]);
     }
 }

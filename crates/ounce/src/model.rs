@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ounce_engine::{Model, SessionParams};
-use ounce_kernels::{Isa, IsaError, default_threads};
 use ounce_kernels::ops::KvType;
+use ounce_kernels::{Isa, IsaError, default_threads};
 use ounce_store::{ModelRef, Pull, Resolved, Store};
 
 use crate::progress::Progress;
@@ -22,7 +22,11 @@ pub fn resolve(reference: &str, pull: Pull) -> Result<Resolved, Failure> {
 /// The model's (first) file.
 pub fn resolve_file(reference: &str) -> Result<PathBuf, Failure> {
     let resolved = resolve(reference, Pull::IfMissing)?;
-    resolved.paths.into_iter().next().ok_or_else(|| format!("{reference}: no file").into())
+    resolved
+        .paths
+        .into_iter()
+        .next()
+        .ok_or_else(|| format!("{reference}: no file").into())
 }
 
 /// The model, mapped and checked.

@@ -43,7 +43,8 @@ pub fn flush() -> Result<(), StdoutError> {
 
 /// Whether the reader of standard output went away.
 pub fn is_broken_pipe(e: &(dyn Error + 'static)) -> bool {
-    e.downcast_ref::<StdoutError>().is_some_and(|e| e.0.kind() == ErrorKind::BrokenPipe)
+    e.downcast_ref::<StdoutError>()
+        .is_some_and(|e| e.0.kind() == ErrorKind::BrokenPipe)
 }
 
 /// One line on standard error; a standard error that is gone too is nobody's to tell.
@@ -65,14 +66,27 @@ pub fn bytes(n: u64) -> String {
         x /= 1000.0;
         unit += 1;
     }
-    if unit == 0 { format!("{n} B") } else if x < 10.0 { format!("{x:.1} {}", UNITS[unit]) } else { format!("{x:.0} {}", UNITS[unit]) }
+    if unit == 0 {
+        format!("{n} B")
+    } else if x < 10.0 {
+        format!("{x:.1} {}", UNITS[unit])
+    } else {
+        format!("{x:.0} {}", UNITS[unit])
+    }
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
     fn bytes_in_units() {
-        for (n, want) in [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (98_362_432, "98 MB"), (1_270_000_000, "1.3 GB"), (999_600, "1.0 MB")] {
+        for (n, want) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1000, "1.0 kB"),
+            (98_362_432, "98 MB"),
+            (1_270_000_000, "1.3 GB"),
+            (999_600, "1.0 MB"),
+        ] {
             assert_eq!(super::bytes(n), want);
         }
     }

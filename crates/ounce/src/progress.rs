@@ -17,7 +17,10 @@ pub struct Progress {
 impl Progress {
     /// Nothing is drawn before the first event.
     pub fn new() -> Progress {
-        Progress { bar: None, is_terminal: std::io::stderr().is_terminal() }
+        Progress {
+            bar: None,
+            is_terminal: std::io::stderr().is_terminal(),
+        }
     }
 
     /// Draws an event.
@@ -28,7 +31,9 @@ impl Progress {
                 if self.is_terminal {
                     self.bar = Some(bar(file, total));
                 } else {
-                    let size = total.map(|n| format!(" ({})", out::bytes(n))).unwrap_or_default();
+                    let size = total
+                        .map(|n| format!(" ({})", out::bytes(n)))
+                        .unwrap_or_default();
                     out::note(format_args!("pulling {file}{size}"));
                 }
             }
@@ -42,7 +47,10 @@ impl Progress {
             }
             Event::Finish { file, size } => {
                 self.clear();
-                out::note(format_args!("pulled {file}, {}, hash verified", out::bytes(size)));
+                out::note(format_args!(
+                    "pulled {file}, {}, hash verified",
+                    out::bytes(size)
+                ));
             }
             Event::Note(line) => match &self.bar {
                 Some(bar) => bar.suspend(|| out::note(line)),
@@ -66,9 +74,12 @@ impl Drop for Progress {
 }
 
 fn bar(file: String, total: Option<u64>) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr_with_hz(10)).with_message(file);
+    let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr_with_hz(10))
+        .with_message(file);
     let template = match total {
-        Some(_) => "{msg} {wide_bar} {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}",
+        Some(_) => {
+            "{msg} {wide_bar} {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}"
+        }
         None => "{msg} {spinner} {decimal_bytes} {decimal_bytes_per_sec}",
     };
     // The template is a constant; a mistake in it would show in the first pull, and the plain bar serves.

@@ -38,13 +38,30 @@ impl KvLayout {
     ///
     /// # Errors
     /// A cache type whose blocks do not divide a head.
-    pub fn new(graph: &Graph, n_ctx: usize, n_ubatch: usize, type_k: KvType, type_v: KvType) -> Result<KvLayout, EngineError> {
-        let mut layout = KvLayout { type_k, type_v, layers: Vec::new(), cache_len: 0, stage_k: 0, stage_len: 0 };
+    pub fn new(
+        graph: &Graph,
+        n_ctx: usize,
+        n_ubatch: usize,
+        type_k: KvType,
+        type_v: KvType,
+    ) -> Result<KvLayout, EngineError> {
+        let mut layout = KvLayout {
+            type_k,
+            type_v,
+            layers: Vec::new(),
+            cache_len: 0,
+            stage_k: 0,
+            stage_len: 0,
+        };
         let mut stage_v = 0;
         for spec in &graph.kv {
             for (ty, head_dim) in [(type_k, spec.head_dim_k), (type_v, spec.head_dim_v)] {
                 if head_dim % ty.block_len() != 0 {
-                    return Err(EngineError::KvType { ty: ty.to_string(), block: ty.block_len(), head_dim });
+                    return Err(EngineError::KvType {
+                        ty: ty.to_string(),
+                        block: ty.block_len(),
+                        head_dim,
+                    });
                 }
             }
             let n_slots = spec.window.unwrap_or(n_ctx).min(n_ctx);
@@ -54,13 +71,26 @@ impl KvLayout {
             let k = layout.cache_len;
             let v = k + (k_row * n_slots).next_multiple_of(PAGE);
             layout.cache_len = v + (v_row * n_slots).next_multiple_of(PAGE);
-            layout.layers.push(LayerLayout { k, v, k_row, v_row, n_slots, is_ring });
+            layout.layers.push(LayerLayout {
+                k,
+                v,
+                k_row,
+                v_row,
+                n_slots,
+                is_ring,
+            });
             if is_ring {
-                layout.stage_k = layout.stage_k.max((k_row * n_ubatch).next_multiple_of(PAGE));
+                layout.stage_k = layout
+                    .stage_k
+                    .max((k_row * n_ubatch).next_multiple_of(PAGE));
                 stage_v = stage_v.max(v_row * n_ubatch);
             }
         }
-        layout.stage_len = if stage_v == 0 { 0 } else { layout.stage_k + stage_v };
+        layout.stage_len = if stage_v == 0 {
+            0
+        } else {
+            layout.stage_k + stage_v
+        };
         Ok(layout)
     }
 
@@ -90,7 +120,11 @@ impl KvCache {
     pub fn new(layout: KvLayout) -> Result<KvCache, EngineError> {
         let cache = Region::reserve("KV cache", layout.cache_len)?;
         let stage = Region::reserve("KV stage", layout.stage_len)?;
-        Ok(KvCache { layout, cache, stage })
+        Ok(KvCache {
+            layout,
+            cache,
+            stage,
+        })
     }
 
     /// Types of K and V.
@@ -106,7 +140,10 @@ impl KvCache {
 
     /// Whether rows older than `n` of a sequence of `n_past` are all still there, so that it can go back to `n`.
     pub fn can_rewind(&self, n_past: usize) -> bool {
-        self.layout.layers.iter().all(|l| !l.is_ring || n_past <= l.n_slots)
+        self.layout
+            .layers
+            .iter()
+            .all(|l| !l.is_ring || n_past <= l.n_slots)
     }
 
     /// Where K and V rows of positions `pos0..pos0 + n` are to be written.
@@ -115,9 +152,15 @@ impl KvCache {
         let (bytes, k, v) = if l.is_ring {
             (self.stage.bytes_mut(), 0, self.layout.stage_k)
         } else {
-            (self.cache.bytes_mut(), l.k + pos0 * l.k_row, l.v + pos0 * l.v_row)
+            (
+                self.cache.bytes_mut(),
+                l.k + pos0 * l.k_row,
+                l.v + pos0 * l.v_row,
+            )
         };
-        bytes.get_disjoint_mut([k..k + n * l.k_row, v..v + n * l.v_row]).expect("K lies before V")
+        bytes
+            .get_disjoint_mut([k..k + n * l.k_row, v..v + n * l.v_row])
+            .expect("K lies before V")
     }
 
     /// The rows that positions up to `pos0 + n` attend to, those of `pos0..` just written by [`KvCache::rows_mut`].
@@ -127,12 +170,31 @@ impl KvCache {
             let past = &self.cache.bytes()[start..start + l.n_slots * row_bytes];
             if l.is_ring {
                 let fresh = &self.stage.bytes()[stage..stage + n * row_bytes];
-                KvRows { ty, past, n_slots: l.n_slots, n_past: pos0, fresh, n_fresh: n, row_bytes }
+                KvRows {
+                    ty,
+                    past,
+                    n_slots: l.n_slots,
+                    n_past: pos0,
+                    fresh,
+                    n_fresh: n,
+                    row_bytes,
+                }
             } else {
-                KvRows { ty, past, n_slots: l.n_slots, n_past: pos0 + n, fresh: &[], n_fresh: 0, row_bytes }
+                KvRows {
+                    ty,
+                    past,
+                    n_slots: l.n_slots,
+                    n_past: pos0 + n,
+                    fresh: &[],
+                    n_fresh: 0,
+                    row_bytes,
+                }
             }
         };
-        [rows(self.layout.type_k, l.k, l.k_row, 0), rows(self.layout.type_v, l.v, l.v_row, self.layout.stage_k)]
+        [
+            rows(self.layout.type_k, l.k, l.k_row, 0),
+            rows(self.layout.type_v, l.v, l.v_row, self.layout.stage_k),
+        ]
     }
 
     /// Moves the staged rows of a windowed layer into its ring, after its attention.

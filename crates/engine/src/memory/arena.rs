@@ -20,7 +20,11 @@ impl Region {
             .len(len)
             .no_reserve_swap()
             .map_anon()
-            .map_err(|source| EngineError::Reserve { what, bytes: len, source })?;
+            .map_err(|source| EngineError::Reserve {
+                what,
+                bytes: len,
+                source,
+            })?;
         // Huge pages would commit 2 MiB for the first row of every layer.
         #[cfg(target_os = "linux")]
         let _ = map.advise(memmap2::Advice::NoHugePage);
@@ -77,7 +81,10 @@ mod tests {
 
     #[test]
     fn refused_address_space_is_an_error() {
-        let text = Region::reserve("KV cache", usize::MAX / 4).err().expect("must fail").to_string();
+        let text = Region::reserve("KV cache", usize::MAX / 4)
+            .err()
+            .expect("must fail")
+            .to_string();
         assert!(text.contains("KV cache"), "{text}");
     }
 }

@@ -44,7 +44,11 @@ impl Mapping {
         // weight or was bounds-checked when read), or pages vanish, which `guard` turns into a clean exit.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(fail)?;
         let slot = guard::register(map.as_ptr() as usize, map.len(), path);
-        Ok(Mapping { map, path: path.to_owned(), slot })
+        Ok(Mapping {
+            map,
+            path: path.to_owned(),
+            slot,
+        })
     }
 
     /// The file's bytes. Nothing is read from storage until it is touched.
@@ -88,13 +92,20 @@ mod guard {
     }
 
     static TABLE: [Slot; SLOTS] = [const {
-        Slot { start: AtomicUsize::new(0), len: AtomicUsize::new(0), name: AtomicPtr::new(std::ptr::null_mut()), name_len: AtomicUsize::new(0) }
+        Slot {
+            start: AtomicUsize::new(0),
+            len: AtomicUsize::new(0),
+            name: AtomicPtr::new(std::ptr::null_mut()),
+            name_len: AtomicUsize::new(0),
+        }
     }; SLOTS];
     static INSTALL: Once = Once::new();
 
     pub fn register(start: usize, len: usize, path: &Path) -> Option<usize> {
         INSTALL.call_once(install);
-        let slot = TABLE.iter().position(|s| s.start.compare_exchange(0, start, SeqCst, SeqCst).is_ok())?;
+        let slot = TABLE
+            .iter()
+            .position(|s| s.start.compare_exchange(0, start, SeqCst, SeqCst).is_ok())?;
         // Leaked on purpose: the handler may read the name at any time, even after `unregister`.
         let name: &'static mut str = path.display().to_string().leak();
         TABLE[slot].name.store(name.as_mut_ptr(), SeqCst);
@@ -124,7 +135,11 @@ mod guard {
     }
 
     #[cfg(unix)]
-    extern "C" fn on_sigbus(_signal: i32, info: *mut libc::siginfo_t, _context: *mut std::ffi::c_void) {
+    extern "C" fn on_sigbus(
+        _signal: i32,
+        info: *mut libc::siginfo_t,
+        _context: *mut std::ffi::c_void,
+    ) {
         // SAFETY: the kernel passes a valid siginfo for a handler installed with SA_SIGINFO; SIGBUS carries an address.
         let addr = unsafe { (*info).si_addr() } as usize;
         for slot in &TABLE {
@@ -168,7 +183,10 @@ mod tests {
         let dir = std::env::temp_dir();
         assert!(matches!(Mapping::open(&dir), Err(EngineError::IsDirectory(p)) if p == dir));
         let missing = dir.join("ounce-no-such-file.gguf");
-        let text = Mapping::open(&missing).err().expect("must fail").to_string();
+        let text = Mapping::open(&missing)
+            .err()
+            .expect("must fail")
+            .to_string();
         assert!(text.contains("ounce-no-such-file.gguf"), "{text}");
     }
 }

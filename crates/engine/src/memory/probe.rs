@@ -16,9 +16,17 @@ pub fn resident() -> Option<Resident> {
     let text = std::fs::read_to_string("/proc/self/status").ok()?;
     let kib = |key: &str| {
         let line = text.lines().find(|l| l.starts_with(key))?;
-        line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok().map(|k| k * 1024)
+        line.split_ascii_whitespace()
+            .nth(1)?
+            .parse::<u64>()
+            .ok()
+            .map(|k| k * 1024)
     };
-    Some(Resident { anon: kib("RssAnon:")?, file: kib("RssFile:")?, peak: kib("VmHWM:")? })
+    Some(Resident {
+        anon: kib("RssAnon:")?,
+        file: kib("RssFile:")?,
+        peak: kib("VmHWM:")?,
+    })
 }
 
 #[cfg(all(test, target_os = "linux"))]

@@ -32,7 +32,12 @@ impl MatRef {
     /// Matrix `e` of a stack of `n` equal ones that lie one after another (the experts of a layer).
     pub fn expert(&self, e: usize, n: usize) -> MatRef {
         let (rows, n_bytes) = (self.rows / n, self.n_bytes / n);
-        MatRef { rows, n_bytes, offset: self.offset + e * n_bytes, ..*self }
+        MatRef {
+            rows,
+            n_bytes,
+            offset: self.offset + e * n_bytes,
+            ..*self
+        }
     }
 
     /// Bytes the matrix takes in the file.
@@ -58,9 +63,15 @@ impl ModelFile {
     pub fn open(path: &Path) -> Result<ModelFile, EngineError> {
         let (first, first_header) = open_one(path)?;
         let names = ounce_gguf::split::part_names(&file_name(path), &first_header.metadata)
-            .map_err(|source| EngineError::Gguf { path: path.to_owned(), source })?;
+            .map_err(|source| EngineError::Gguf {
+                path: path.to_owned(),
+                source,
+            })?;
         if names.len() <= 1 {
-            return Ok(ModelFile { mappings: vec![first], header: first_header });
+            return Ok(ModelFile {
+                mappings: vec![first],
+                header: first_header,
+            });
         }
         let mut mappings = Vec::with_capacity(names.len());
         let mut headers = Vec::with_capacity(names.len());
@@ -69,7 +80,10 @@ impl ModelFile {
             mappings.push(mapping);
             headers.push(header);
         }
-        let header = ounce_gguf::split::merge(headers).map_err(|source| EngineError::Gguf { path: path.to_owned(), source })?;
+        let header = ounce_gguf::split::merge(headers).map_err(|source| EngineError::Gguf {
+            path: path.to_owned(),
+            source,
+        })?;
         Ok(ModelFile { mappings, header })
     }
 
@@ -109,7 +123,11 @@ impl ModelFile {
     }
 
     fn tensor(&self, name: &str) -> Result<&TensorInfo, EngineError> {
-        self.header.tensor(name).ok_or_else(|| EngineError::MissingTensor { name: name.to_owned() })
+        self.header
+            .tensor(name)
+            .ok_or_else(|| EngineError::MissingTensor {
+                name: name.to_owned(),
+            })
     }
 
     fn shaped(&self, name: &str, wanted: &[usize]) -> Result<&TensorInfo, EngineError> {
@@ -120,16 +138,30 @@ impl ModelFile {
         }
         if dims.iter().copied().ne(wanted.iter().map(|&d| d as u64)) {
             let wanted = wanted.iter().map(|&d| d as u64).collect();
-            return Err(EngineError::TensorShape { name: name.to_owned(), found: t.dims.clone(), wanted });
+            return Err(EngineError::TensorShape {
+                name: name.to_owned(),
+                found: t.dims.clone(),
+                wanted,
+            });
         }
         Ok(t)
     }
 
     fn mat_ref(t: &TensorInfo, rows: usize, cols: usize) -> Result<MatRef, EngineError> {
         if !ounce_kernels::quant::has_kernel(t.ty) {
-            return Err(EngineError::NoKernel { name: t.name.clone(), ty: t.ty });
+            return Err(EngineError::NoKernel {
+                name: t.name.clone(),
+                ty: t.ty,
+            });
         }
-        Ok(MatRef { ty: t.ty, rows, cols, file: t.file, offset: t.offset as usize, n_bytes: t.n_bytes as usize })
+        Ok(MatRef {
+            ty: t.ty,
+            rows,
+            cols,
+            file: t.file,
+            offset: t.offset as usize,
+            n_bytes: t.n_bytes as usize,
+        })
     }
 
     /// The matrix `name` that maps `cols` inputs to `rows` outputs (ggml dims `{cols, rows}`).
@@ -144,7 +176,13 @@ impl ModelFile {
     ///
     /// # Errors
     /// As [`ModelFile::matrix`].
-    pub fn matrices(&self, name: &str, n: usize, rows: usize, cols: usize) -> Result<MatRef, EngineError> {
+    pub fn matrices(
+        &self,
+        name: &str,
+        n: usize,
+        rows: usize,
+        cols: usize,
+    ) -> Result<MatRef, EngineError> {
         Self::mat_ref(self.shaped(name, &[cols, rows, n])?, n * rows, cols)
     }
 
@@ -166,9 +204,16 @@ impl ModelFile {
 
     fn vec_ref(t: &TensorInfo, len: usize) -> Result<VecRef, EngineError> {
         if t.ty != TensorType::F32 {
-            return Err(EngineError::VectorType { name: t.name.clone(), ty: t.ty });
+            return Err(EngineError::VectorType {
+                name: t.name.clone(),
+                ty: t.ty,
+            });
         }
-        Ok(VecRef { file: t.file, offset: t.offset as usize, len })
+        Ok(VecRef {
+            file: t.file,
+            offset: t.offset as usize,
+            len,
+        })
     }
 
     /// The vector `name` if the file holds it.
@@ -176,27 +221,45 @@ impl ModelFile {
     /// # Errors
     /// Present but of another shape or type.
     pub fn optional_vector(&self, name: &str, len: usize) -> Result<Option<VecRef>, EngineError> {
-        if self.has(name) { self.vector(name, len).map(Some) } else { Ok(None) }
+        if self.has(name) {
+            self.vector(name, len).map(Some)
+        } else {
+            Ok(None)
+        }
     }
 
     /// The view of a matrix.
     pub fn mat(&self, m: &MatRef) -> Mat<'_> {
         let data = &self.mappings[m.file as usize].bytes()[m.offset..m.offset + m.n_bytes];
-        Mat { ty: m.ty, rows: m.rows, cols: m.cols, data }
+        Mat {
+            ty: m.ty,
+            rows: m.rows,
+            cols: m.cols,
+            data,
+        }
     }
 
     /// The view of a vector. The header guarantees an alignment of 8 or more within the page-aligned mapping.
     pub fn vec(&self, v: &VecRef) -> &[f32] {
-        bytemuck::cast_slice(&self.mappings[v.file as usize].bytes()[v.offset..v.offset + 4 * v.len])
+        bytemuck::cast_slice(
+            &self.mappings[v.file as usize].bytes()[v.offset..v.offset + 4 * v.len],
+        )
     }
 }
 
 fn open_one(path: &Path) -> Result<(Mapping, Header), EngineError> {
     let mapping = Mapping::open(path)?;
-    let header = ounce_gguf::parse(mapping.bytes()).map_err(|source| EngineError::Gguf { path: path.to_owned(), source })?;
+    let header = ounce_gguf::parse(mapping.bytes()).map_err(|source| EngineError::Gguf {
+        path: path.to_owned(),
+        source,
+    })?;
     Ok((mapping, header))
 }
 
 fn file_name(path: &Path) -> String {
-    path.file_name().map(PathBuf::from).unwrap_or_default().display().to_string()
+    path.file_name()
+        .map(PathBuf::from)
+        .unwrap_or_default()
+        .display()
+        .to_string()
 }

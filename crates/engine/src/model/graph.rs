@@ -107,9 +107,23 @@ pub enum Op {
     /// cos and sin of every position of the chunk.
     RopeAngles { freqs: Freqs, y: V },
     /// Rotates the heads of `x` in place.
-    Rope { x: V, n_head: usize, head_dim: usize, kind: RopeKind, angles: V },
+    Rope {
+        x: V,
+        n_head: usize,
+        head_dim: usize,
+        kind: RopeKind,
+        angles: V,
+    },
     /// Stores k and v of the chunk, then causal attention over all that is stored.
-    Attention { q: V, k: V, v: V, y: V, n_head: usize, kv: Kv, scale: f32 },
+    Attention {
+        q: V,
+        k: V,
+        v: V,
+        y: V,
+        n_head: usize,
+        kv: Kv,
+        scale: f32,
+    },
     /// Splits rows of `[head][2][head_dim]` into two values of `[head][head_dim]`.
     SplitHeads { x: V, head_dim: usize, a: V, b: V },
     /// `gate = silu(gate) * up`.
@@ -123,11 +137,29 @@ pub enum Op {
     /// Mixture of experts: softmax over all, top k, renormalised.
     Moe { x: V, moe: Box<Moe>, y: V },
     /// Depthwise causal convolution over the rows, then SiLU.
-    CausalConv { x: V, w: VecRef, kernel: usize, state: State, y: V },
+    CausalConv {
+        x: V,
+        w: VecRef,
+        kernel: usize,
+        state: State,
+        y: V,
+    },
     /// `alpha = ssm_a * softplus(alpha + dt)`, `beta = sigmoid(beta)`.
-    DeltaGates { alpha: V, beta: V, dt: VecRef, a: VecRef },
+    DeltaGates {
+        alpha: V,
+        beta: V,
+        dt: VecRef,
+        a: VecRef,
+    },
     /// The gated delta rule over the rows.
-    DeltaNet { qkv: V, g: V, beta: V, net: DeltaNet, state: State, y: V },
+    DeltaNet {
+        qkv: V,
+        g: V,
+        beta: V,
+        net: DeltaNet,
+        state: State,
+        y: V,
+    },
     /// `x = rms(x) * w * silu(z)` per head of `w.len`.
     GatedNorm { x: V, z: V, w: VecRef, eps: f32 },
     /// Copies the rows whose logits are wanted.
@@ -141,7 +173,9 @@ impl Op {
         let mut all = |vs: &[V]| vs.iter().copied().for_each(&mut *f);
         match self {
             Embed { y, .. } | RopeAngles { y, .. } => all(&[*y]),
-            RmsNorm { x, y, .. } | TakeRows { x, y } | CausalConv { x, y, .. } | Add { x, y } => all(&[*x, *y]),
+            RmsNorm { x, y, .. } | TakeRows { x, y } | CausalConv { x, y, .. } | Add { x, y } => {
+                all(&[*x, *y])
+            }
             RmsNormInPlace { x, .. } => all(&[*x]),
             Linear { x, outs } => {
                 all(&[*x]);
@@ -152,9 +186,13 @@ impl Op {
             SplitHeads { x, a, b, .. } => all(&[*x, *a, *b]),
             SiluMul { gate, up } | GeluMul { gate, up } => all(&[*gate, *up]),
             SigmoidMul { x, gate } => all(&[*x, *gate]),
-            Moe { x, moe, y } => all(&[*x, *y, moe.scores, moe.chosen, moe.xs, moe.g, moe.u, moe.ys]),
+            Moe { x, moe, y } => {
+                all(&[*x, *y, moe.scores, moe.chosen, moe.xs, moe.g, moe.u, moe.ys])
+            }
             DeltaGates { alpha, beta, .. } => all(&[*alpha, *beta]),
-            DeltaNet { qkv, g, beta, y, .. } => all(&[*qkv, *g, *beta, *y]),
+            DeltaNet {
+                qkv, g, beta, y, ..
+            } => all(&[*qkv, *g, *beta, *y]),
             GatedNorm { x, z, .. } => all(&[*x, *z]),
         }
     }
@@ -227,14 +265,23 @@ impl Graph {
     pub fn rope_angles(&mut self, freqs: RopeFreqs) -> V {
         let y = self.value(2 * freqs.divisors.len());
         self.freqs.push(freqs);
-        self.body.push(Op::RopeAngles { freqs: Freqs(self.freqs.len() - 1), y });
+        self.body.push(Op::RopeAngles {
+            freqs: Freqs(self.freqs.len() - 1),
+            y,
+        });
         y
     }
 
     /// See [`Op::Rope`].
     pub fn rope(&mut self, x: V, head_dim: usize, kind: RopeKind, angles: V) {
         let n_head = self.width(x) / head_dim;
-        self.body.push(Op::Rope { x, n_head, head_dim, kind, angles });
+        self.body.push(Op::Rope {
+            x,
+            n_head,
+            head_dim,
+            kind,
+            angles,
+        });
     }
 
     /// See [`Op::Attention`]; makes the layer's cache.
@@ -242,7 +289,15 @@ impl Graph {
         let n_head = self.width(q) / spec.head_dim_k;
         self.kv.push(spec);
         let y = self.value(n_head * spec.head_dim_v);
-        self.body.push(Op::Attention { q, k, v, y, n_head, kv: Kv(self.kv.len() - 1), scale });
+        self.body.push(Op::Attention {
+            q,
+            k,
+            v,
+            y,
+            n_head,
+            kv: Kv(self.kv.len() - 1),
+            scale,
+        });
         y
     }
 
@@ -295,7 +350,11 @@ impl Graph {
             ys: self.value(n_embd),
         };
         let y = self.value(n_embd);
-        self.body.push(Op::Moe { x, moe: Box::new(moe), y });
+        self.body.push(Op::Moe {
+            x,
+            moe: Box::new(moe),
+            y,
+        });
         y
     }
 
@@ -304,7 +363,13 @@ impl Graph {
         let width = self.width(x);
         self.states.push((kernel - 1) * width);
         let y = self.value(width);
-        self.body.push(Op::CausalConv { x, w, kernel, state: State(self.states.len() - 1), y });
+        self.body.push(Op::CausalConv {
+            x,
+            w,
+            kernel,
+            state: State(self.states.len() - 1),
+            y,
+        });
         y
     }
 
@@ -317,7 +382,14 @@ impl Graph {
     pub fn delta_net(&mut self, qkv: V, g: V, beta: V, net: DeltaNet) -> V {
         self.states.push(net.n_head_v * net.head_dim * net.head_dim);
         let y = self.value(net.n_head_v * net.head_dim);
-        self.body.push(Op::DeltaNet { qkv, g, beta, net, state: State(self.states.len() - 1), y });
+        self.body.push(Op::DeltaNet {
+            qkv,
+            g,
+            beta,
+            net,
+            state: State(self.states.len() - 1),
+            y,
+        });
         y
     }
 
@@ -332,8 +404,20 @@ impl Graph {
         let (rows, h, logits) = (self.value(width), self.value(width), self.value(head.rows));
         self.head = vec![
             Op::TakeRows { x, y: rows },
-            Op::RmsNorm { x: rows, w: norm, eps, y: h },
-            Op::Linear { x: h, outs: vec![Output { w: head, bias: None, y: logits }] },
+            Op::RmsNorm {
+                x: rows,
+                w: norm,
+                eps,
+                y: h,
+            },
+            Op::Linear {
+                x: h,
+                outs: vec![Output {
+                    w: head,
+                    bias: None,
+                    y: logits,
+                }],
+            },
         ];
         self.hidden = Some(x);
         self.logits = Some(logits);
@@ -346,7 +430,9 @@ impl Graph {
             match op {
                 Op::Linear { outs, .. } => outs.iter().for_each(|o| max = max.max(o.w.cols)),
                 Op::Moe { moe, .. } => {
-                    [&moe.router, &moe.gate, &moe.up, &moe.down].into_iter().for_each(|m| max = max.max(m.cols));
+                    [&moe.router, &moe.gate, &moe.up, &moe.down]
+                        .into_iter()
+                        .for_each(|m| max = max.max(m.cols));
                 }
                 _ => {}
             }

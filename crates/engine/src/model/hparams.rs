@@ -52,7 +52,10 @@ impl<'a> Keys<'a> {
     /// `general.architecture` is missing or not a string.
     pub fn new(file: &'a ModelFile) -> Result<Keys<'a>, EngineError> {
         let metadata = &file.header().metadata;
-        Ok(Keys { arch: metadata.required_str("general.architecture")?.to_owned(), metadata })
+        Ok(Keys {
+            arch: metadata.required_str("general.architecture")?.to_owned(),
+            metadata,
+        })
     }
 
     /// The architecture's name.
@@ -67,7 +70,10 @@ impl<'a> Keys<'a> {
 
     /// An error about a key.
     pub fn bad(&self, key: &str, why: impl Into<String>) -> EngineError {
-        EngineError::Hparam { key: self.key(key), why: why.into() }
+        EngineError::Hparam {
+            key: self.key(key),
+            why: why.into(),
+        }
     }
 
     /// An integer in `1..=max`.
@@ -87,7 +93,11 @@ impl<'a> Keys<'a> {
     /// # Errors
     /// Not an integer, out of range.
     pub fn count_or(&self, key: &str, max: u32, default: usize) -> Result<usize, EngineError> {
-        if self.metadata.get(&self.key(key)).is_none() { Ok(default) } else { self.count(key, max) }
+        if self.metadata.get(&self.key(key)).is_none() {
+            Ok(default)
+        } else {
+            self.count(key, max)
+        }
     }
 
     /// An integer that may be zero.
@@ -133,14 +143,27 @@ impl Hparams {
         let keys = Keys::new(file)?;
         let n_vocab = match file.header().tensor("token_embd.weight") {
             Some(t) if t.dims.len() == 2 && t.dims[1] <= u64::from(MAX_DIM) => t.dims[1] as usize,
-            Some(t) => return Err(EngineError::TensorShape { name: t.name.clone(), found: t.dims.clone(), wanted: vec![0, 0] }),
-            None => return Err(EngineError::MissingTensor { name: "token_embd.weight".into() }),
+            Some(t) => {
+                return Err(EngineError::TensorShape {
+                    name: t.name.clone(),
+                    found: t.dims.clone(),
+                    wanted: vec![0, 0],
+                });
+            }
+            None => {
+                return Err(EngineError::MissingTensor {
+                    name: "token_embd.weight".into(),
+                });
+            }
         };
         let n_embd = keys.count("embedding_length", MAX_DIM)?;
         let n_block = keys.count("block_count", MAX_LAYERS)?;
         let n_nextn = keys.u32_or("nextn_predict_layers", 0)? as usize;
         if n_nextn >= n_block {
-            return Err(keys.bad("nextn_predict_layers", format!("{n_nextn} leaves no layer of {n_block}")));
+            return Err(keys.bad(
+                "nextn_predict_layers",
+                format!("{n_nextn} leaves no layer of {n_block}"),
+            ));
         }
         let n_head = uniform(&keys, file, "attention.head_count")?;
         let n_head_kv = match keys.value("attention.head_count_kv") {
@@ -148,22 +171,36 @@ impl Hparams {
             Some(_) => uniform(&keys, file, "attention.head_count_kv")?,
         };
         if n_head % n_head_kv != 0 {
-            return Err(keys.bad("attention.head_count_kv", format!("{n_head_kv} does not divide the {n_head} heads")));
+            return Err(keys.bad(
+                "attention.head_count_kv",
+                format!("{n_head_kv} does not divide the {n_head} heads"),
+            ));
         }
         let head_dim = |key| match keys.value(key) {
             Some(_) => keys.count(key, 4096),
             None if n_embd % n_head == 0 => Ok(n_embd / n_head),
-            None => Err(keys.bad(key, format!("missing, and {n_head} heads do not divide {n_embd}"))),
+            None => Err(keys.bad(
+                key,
+                format!("missing, and {n_head} heads do not divide {n_embd}"),
+            )),
         };
         let head_dim_k = head_dim("attention.key_length")?;
         let head_dim_v = head_dim("attention.value_length")?;
         let n_rot = keys.count_or("rope.dimension_count", 4096, head_dim_k)?;
         if n_rot > head_dim_k || n_rot % 2 != 0 {
-            return Err(keys.bad("rope.dimension_count", format!("{n_rot} is odd or larger than a head of {head_dim_k}")));
+            return Err(keys.bad(
+                "rope.dimension_count",
+                format!("{n_rot} is odd or larger than a head of {head_dim_k}"),
+            ));
         }
-        let rms_eps = keys.f32_or("attention.layer_norm_rms_epsilon", f32::NAN).map_err(|_| {
-            keys.bad("attention.layer_norm_rms_epsilon", "missing or not a number")
-        })?;
+        let rms_eps = keys
+            .f32_or("attention.layer_norm_rms_epsilon", f32::NAN)
+            .map_err(|_| {
+                keys.bad(
+                    "attention.layer_norm_rms_epsilon",
+                    "missing or not a number",
+                )
+            })?;
         Ok(Hparams {
             n_vocab,
             n_ctx_train: keys.count("context_length", i32::MAX as u32)?,
@@ -183,11 +220,16 @@ impl Hparams {
 
 /// A head count: one number, or an array of equal ones (zeros, which mark layers without attention, aside).
 fn uniform(keys: &Keys<'_>, file: &ModelFile, key: &str) -> Result<usize, EngineError> {
-    let Some(Value::Array(array)) = keys.value(key) else { return keys.count(key, 65_536) };
+    let Some(Value::Array(array)) = keys.value(key) else {
+        return keys.count(key, 65_536);
+    };
     let mut found = 0;
     for n in array.u32s(file.bytes())? {
         if n != 0 && found != 0 && n != found {
-            return Err(keys.bad(key, "differs from layer to layer, which this architecture does not support"));
+            return Err(keys.bad(
+                key,
+                "differs from layer to layer, which this architecture does not support",
+            ));
         }
         found = found.max(n);
     }

@@ -36,16 +36,35 @@ impl Model {
     /// Each with the file, key or tensor it is about; see [`EngineError`].
     pub fn open(path: &Path) -> Result<Model, EngineError> {
         let file = ModelFile::open(path)?;
-        let arch = file.header().metadata.required_str("general.architecture").map_err(|e| in_file(path, e.into()))?;
+        let arch = file
+            .header()
+            .metadata
+            .required_str("general.architecture")
+            .map_err(|e| in_file(path, e.into()))?;
         let build = arch::find(arch).map_err(|e| in_file(path, e))?;
         let hparams = Hparams::load(&file).map_err(|e| in_file(path, e))?;
         let graph = build(&file, &hparams).map_err(|e| in_file(path, e))?;
-        let tokenizer = Tokenizer::from_gguf(file.header(), file.bytes()).map_err(|e| in_file(path, e.into()))?;
-        let template = file.header().metadata.str("tokenizer.chat_template").map_err(|e| in_file(path, e.into()))?.map(str::to_owned);
-        Ok(Model { file, hparams, graph, tokenizer, template })
+        let tokenizer = Tokenizer::from_gguf(file.header(), file.bytes())
+            .map_err(|e| in_file(path, e.into()))?;
+        let template = file
+            .header()
+            .metadata
+            .str("tokenizer.chat_template")
+            .map_err(|e| in_file(path, e.into()))?
+            .map(str::to_owned);
+        Ok(Model {
+            file,
+            hparams,
+            graph,
+            tokenizer,
+            template,
+        })
     }
 }
 
 fn in_file(path: &Path, source: EngineError) -> EngineError {
-    EngineError::InFile { path: path.to_owned(), source: Box::new(source) }
+    EngineError::InFile {
+        path: path.to_owned(),
+        source: Box::new(source),
+    }
 }

@@ -18,7 +18,11 @@ pub struct RopeFreqs {
 impl RopeFreqs {
     /// Unscaled frequencies `base^(-2j/n_rot)` (Su et al., "RoFormer", arXiv 2104.09864).
     pub fn plain(n_rot: usize, base: f32) -> RopeFreqs {
-        RopeFreqs { theta_scale: base.powf(-2.0 / n_rot as f32), divisors: vec![1.0; n_rot / 2], mscale: 1.0 }
+        RopeFreqs {
+            theta_scale: base.powf(-2.0 / n_rot as f32),
+            divisors: vec![1.0; n_rot / 2],
+            mscale: 1.0,
+        }
     }
 
     /// The model's own: `rope.freq_base`, `rope.scaling.*`, and the divisors in `rope_freqs.weight` (Llama 3.1+).
@@ -33,12 +37,23 @@ impl RopeFreqs {
         }
         let mut freqs = Self::plain(hp.n_rot, base);
         // Old files say `rope.scale_linear`.
-        let factor = keys.f32_or("rope.scaling.factor", keys.f32_or("rope.scale_linear", 1.0)?)?;
+        let factor = keys.f32_or(
+            "rope.scaling.factor",
+            keys.f32_or("rope.scale_linear", 1.0)?,
+        )?;
         if factor <= 0.0 {
             return Err(keys.bad("rope.scaling.factor", format!("{factor} is not positive")));
         }
-        let n_orig = keys.count_or("rope.scaling.original_context_length", i32::MAX as u32, hp.n_ctx_train)? as f32;
-        match keys.str("rope.scaling.type")?.unwrap_or(if factor == 1.0 { "none" } else { "linear" }) {
+        let n_orig = keys.count_or(
+            "rope.scaling.original_context_length",
+            i32::MAX as u32,
+            hp.n_ctx_train,
+        )? as f32;
+        match keys.str("rope.scaling.type")?.unwrap_or(if factor == 1.0 {
+            "none"
+        } else {
+            "linear"
+        }) {
             "none" => {}
             "linear" => freqs.divisors.fill(factor),
             "llama3" => {
@@ -46,11 +61,26 @@ impl RopeFreqs {
                 let high = keys.f32_or("rope.scaling.high_freq_factor", 4.0)?;
                 freqs.rescale(|f| llama3(f, factor, low, high, n_orig));
             }
-            "yarn" => freqs.yarn(hp.n_rot, base, factor, n_orig, keys.f32_or("rope.scaling.attn_factor", 1.0)?),
-            other => return Err(keys.bad("rope.scaling.type", format!("\"{other}\" is not one of none, linear, llama3, yarn"))),
+            "yarn" => freqs.yarn(
+                hp.n_rot,
+                base,
+                factor,
+                n_orig,
+                keys.f32_or("rope.scaling.attn_factor", 1.0)?,
+            ),
+            other => {
+                return Err(keys.bad(
+                    "rope.scaling.type",
+                    format!("\"{other}\" is not one of none, linear, llama3, yarn"),
+                ));
+            }
         }
         if let Some(divisors) = file.optional_vector("rope_freqs.weight", hp.n_rot / 2)? {
-            freqs.divisors.iter_mut().zip(file.vec(&divisors)).for_each(|(d, by)| *d *= by);
+            freqs
+                .divisors
+                .iter_mut()
+                .zip(file.vec(&divisors))
+                .for_each(|(d, by)| *d *= by);
         }
         Ok(freqs)
     }

@@ -56,7 +56,10 @@ impl SlabLayout {
             offsets[v] = at;
             total = total.max(at + len);
         }
-        SlabLayout { offsets, len: total }
+        SlabLayout {
+            offsets,
+            len: total,
+        }
     }
 }
 
@@ -67,14 +70,27 @@ mod tests {
 
     /// `n` values in a chain `v[i+1] += v[i]`, of the given widths.
     fn chain(widths: &[usize]) -> Graph {
-        let body = (1..widths.len()).map(|i| Op::Add { x: V(i), y: V(i - 1) }).collect();
-        Graph { body, widths: widths.to_vec(), ..Graph::default() }
+        let body = (1..widths.len())
+            .map(|i| Op::Add {
+                x: V(i),
+                y: V(i - 1),
+            })
+            .collect();
+        Graph {
+            body,
+            widths: widths.to_vec(),
+            ..Graph::default()
+        }
     }
 
     fn overlap(layout: &SlabLayout, graph: &Graph, op: &Op, n: usize) -> bool {
         let mut spans = Vec::new();
         op.values(&mut |v| spans.push((layout.offsets[v.0], graph.widths[v.0] * n)));
-        (0..spans.len()).any(|a| (0..a).any(|b| spans[a].0 < spans[b].0 + spans[b].1 && spans[b].0 < spans[a].0 + spans[a].1))
+        (0..spans.len()).any(|a| {
+            (0..a).any(|b| {
+                spans[a].0 < spans[b].0 + spans[b].1 && spans[b].0 < spans[a].0 + spans[a].1
+            })
+        })
     }
 
     proptest::proptest! {

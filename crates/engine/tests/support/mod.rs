@@ -10,7 +10,9 @@ use ounce_kernels::ops::KvType;
 
 /// A file under `tests/data`.
 pub fn data(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/data").join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests/data")
+        .join(name)
 }
 
 /// A model of `tests/data/golden`.
@@ -21,11 +23,16 @@ pub fn golden(name: &str) -> Arc<Model> {
 /// A real model, or `None` when `OUNCE_TEST_MODELS` is not set; under CI a missing model is a failure.
 pub fn real(file: &str) -> Option<Arc<Model>> {
     let Some(folder) = std::env::var_os("OUNCE_TEST_MODELS") else {
-        assert!(std::env::var_os("CI").is_none(), "CI must set OUNCE_TEST_MODELS");
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "CI must set OUNCE_TEST_MODELS"
+        );
         eprintln!("not run: OUNCE_TEST_MODELS is not set");
         return None;
     };
-    Some(Arc::new(Model::open(&PathBuf::from(folder).join(file)).unwrap()))
+    Some(Arc::new(
+        Model::open(&PathBuf::from(folder).join(file)).unwrap(),
+    ))
 }
 
 /// Session parameters of the goldens: f32 cache, two threads.
@@ -66,7 +73,10 @@ pub fn npy(name: &str) -> Vec<f32> {
     assert_eq!(&bytes[..8], b"\x93NUMPY\x01\x00");
     let start = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
     assert!(String::from_utf8_lossy(&bytes[10..start]).contains("'<f4'"));
-    bytes[start..].chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+    bytes[start..]
+        .chunks_exact(4)
+        .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
+        .collect()
 }
 
 /// The ids of the goldens.

@@ -51,7 +51,10 @@ impl Attention<'_> {
 
     /// Positions that the token at `pos` sees.
     fn visible(&self, pos: usize) -> (usize, usize) {
-        (self.window.map_or(0, |w| (pos + 1).saturating_sub(w)), pos + 1)
+        (
+            self.window.map_or(0, |w| (pos + 1).saturating_sub(w)),
+            pos + 1,
+        )
     }
 }
 
@@ -80,11 +83,18 @@ impl AttnScratch {
 
     /// Bytes that [`AttnScratch::new`] allocates.
     pub fn bytes(n_threads: usize, dk: usize, dv: usize, n_head: usize, n_head_kv: usize) -> usize {
-        4 * (n_threads * Self::per_thread(dk, dv, n_head / n_head_kv) + Self::parts(n_threads, dv, n_head))
+        4 * (n_threads * Self::per_thread(dk, dv, n_head / n_head_kv)
+            + Self::parts(n_threads, dv, n_head))
     }
 
     /// Scratch for `n_threads` threads and the largest head sizes and counts of a model.
-    pub fn new(n_threads: usize, dk: usize, dv: usize, n_head: usize, n_head_kv: usize) -> AttnScratch {
+    pub fn new(
+        n_threads: usize,
+        dk: usize,
+        dv: usize,
+        n_head: usize,
+        n_head_kv: usize,
+    ) -> AttnScratch {
         let group = n_head / n_head_kv;
         let per_thread = Self::per_thread(dk, dv, group);
         AttnScratch {
@@ -104,7 +114,10 @@ pub fn attention(cpu: &Cpu, a: &Attention<'_>, scratch: &mut AttnScratch, out: &
     let (group, n_threads) = (a.group(), cpu.pool.n_threads());
     assert_eq!(a.q.len(), a.n_tokens * a.n_head * a.dk);
     assert_eq!(out.len(), a.n_tokens * a.n_head * a.dv);
-    assert!(scratch.per_thread >= AttnScratch::per_thread(a.dk, a.dv, group) && scratch.max_rows >= group);
+    assert!(
+        scratch.per_thread >= AttnScratch::per_thread(a.dk, a.dv, group)
+            && scratch.max_rows >= group
+    );
     assert!(scratch.threads.len() >= n_threads * scratch.per_thread);
     if a.n_tokens == 0 {
         return;
@@ -140,7 +153,10 @@ pub fn attention(cpu: &Cpu, a: &Attention<'_>, scratch: &mut AttnScratch, out: &
             let first = a.visible(a.pos0 + tokens.start).0;
             let last = a.visible(a.pos0 + tokens.end - 1).1;
             let len = last - first;
-            let keys = (first + len * part / n_parts, first + len * (part + 1) / n_parts);
+            let keys = (
+                first + len * part / n_parts,
+                first + len * (part + 1) / n_parts,
+            );
             let sums = walk(cpu.isa, a, head, tokens.clone(), keys, &mut mine);
             for (r, (acc, (max, sum))) in sums.rows(a.dv).enumerate() {
                 let (t, h) = (tokens.start + r / group, head * group + r % group);
@@ -169,7 +185,12 @@ pub fn attention(cpu: &Cpu, a: &Attention<'_>, scratch: &mut AttnScratch, out: &
         work(0);
     }
     if n_parts > 1 {
-        merge(&scratch.parts[..n_parts * a.n_head * row], a.n_head, a.dv, out);
+        merge(
+            &scratch.parts[..n_parts * a.n_head * row],
+            a.n_head,
+            a.dv,
+            out,
+        );
     }
 }
 
@@ -198,7 +219,9 @@ struct Sums<'a> {
 
 impl<'a> Sums<'a> {
     fn rows(&self, dv: usize) -> impl Iterator<Item = (&'a [f32], (f32, f32))> {
-        self.acc.chunks_exact(dv).zip(self.max.iter().copied().zip(self.sum.iter().copied()))
+        self.acc
+            .chunks_exact(dv)
+            .zip(self.max.iter().copied().zip(self.sum.iter().copied()))
     }
 }
 
@@ -227,14 +250,27 @@ fn walk<'s>(
     while first < keys.1 {
         let n = BLOCK.min(keys.1 - first);
         for j in 0..n {
-            load(isa, a.k.ty, a.k.head(first + j, head, k_bytes), &mut k_block[j * dk..(j + 1) * dk]);
-            load(isa, a.v.ty, a.v.head(first + j, head, v_bytes), &mut v_block[j * dv..(j + 1) * dv]);
+            load(
+                isa,
+                a.k.ty,
+                a.k.head(first + j, head, k_bytes),
+                &mut k_block[j * dk..(j + 1) * dk],
+            );
+            load(
+                isa,
+                a.v.ty,
+                a.v.head(first + j, head, v_bytes),
+                &mut v_block[j * dv..(j + 1) * dv],
+            );
         }
         for r in 0..n_rows {
             let t = tokens.start + r / group;
             let (from, to) = a.visible(a.pos0 + t);
             // The block's keys that this row sees.
-            let (from, to) = (from.saturating_sub(first).min(n), to.saturating_sub(first).min(n));
+            let (from, to) = (
+                from.saturating_sub(first).min(n),
+                to.saturating_sub(first).min(n),
+            );
             if from >= to {
                 continue;
             }
@@ -270,7 +306,16 @@ struct Row<'a> {
 
 #[inline(always)]
 fn online_softmax(row: Row<'_>) {
-    let Row { q, k, v, scale, scores, acc, max, sum } = row;
+    let Row {
+        q,
+        k,
+        v,
+        scale,
+        scores,
+        acc,
+        max,
+        sum,
+    } = row;
     let (dk, dv) = (q.len(), acc.len());
     let mut best = *max;
     for (s, k) in scores.iter_mut().zip(k.chunks_exact(dk)) {
@@ -279,7 +324,11 @@ fn online_softmax(row: Row<'_>) {
     }
     // Of a row whose scores are all -inf (or NaN) nothing has been seen; any finite maximum serves.
     let best = if best == f32::NEG_INFINITY { 0.0 } else { best };
-    let keep = if *max == f32::NEG_INFINITY { 0.0 } else { exp(*max - best) };
+    let keep = if *max == f32::NEG_INFINITY {
+        0.0
+    } else {
+        exp(*max - best)
+    };
     if keep != 1.0 {
         acc.iter_mut().for_each(|x| *x *= keep);
     }

@@ -50,7 +50,8 @@ pub fn gated_delta_net(cpu: &Cpu, a: &GatedDeltaNet<'_>, state: &mut [f32], out:
             let rows = first..(first + ROWS).min(a.d);
             let start = head * a.d;
             // SAFETY: a unit has these value rows of this head to itself.
-            let s = unsafe { state.slice_mut((start + rows.start) * a.d..(start + rows.end) * a.d) };
+            let s =
+                unsafe { state.slice_mut((start + rows.start) * a.d..(start + rows.end) * a.d) };
             for t in 0..a.n_tokens {
                 let at = t * a.nv * a.d + start;
                 // SAFETY: as above; the outputs are those of the unit's rows.
@@ -117,13 +118,20 @@ fn step(t: &Token<'_>, v: &[f32], state: &mut [f32], out: &mut [f32]) {
 fn dot2(s: &[f32], a: &[f32], b: &[f32]) -> (f32, f32) {
     let (mut sa, mut sb) = ([0.0f32; LANES], [0.0f32; LANES]);
     let n = s.len() / LANES * LANES;
-    for ((s, a), b) in s.chunks_exact(LANES).zip(a.chunks_exact(LANES)).zip(b.chunks_exact(LANES)) {
+    for ((s, a), b) in s
+        .chunks_exact(LANES)
+        .zip(a.chunks_exact(LANES))
+        .zip(b.chunks_exact(LANES))
+    {
         for i in 0..LANES {
             sa[i] = s[i].mul_add(a[i], sa[i]);
             sb[i] = s[i].mul_add(b[i], sb[i]);
         }
     }
-    (sum_lanes(sa) + dot(&s[n..], &a[n..]), sum_lanes(sb) + dot(&s[n..], &b[n..]))
+    (
+        sum_lanes(sa) + dot(&s[n..], &a[n..]),
+        sum_lanes(sb) + dot(&s[n..], &b[n..]),
+    )
 }
 
 /// In: the projections. Out: `alpha = ssm_a · softplus(alpha + dt_bias)`, the logarithm of the decay, and
@@ -131,8 +139,18 @@ fn dot2(s: &[f32], a: &[f32], b: &[f32]) -> (f32, f32) {
 ///
 /// # Panics
 /// When the shapes do not fit.
-pub fn delta_net_gates(_cpu: &Cpu, alpha: &mut [f32], beta: &mut [f32], dt_bias: &[f32], ssm_a: &[f32]) {
-    assert!(alpha.len() == beta.len() && alpha.len() % dt_bias.len() == 0 && dt_bias.len() == ssm_a.len());
+pub fn delta_net_gates(
+    _cpu: &Cpu,
+    alpha: &mut [f32],
+    beta: &mut [f32],
+    dt_bias: &[f32],
+    ssm_a: &[f32],
+) {
+    assert!(
+        alpha.len() == beta.len()
+            && alpha.len() % dt_bias.len() == 0
+            && dt_bias.len() == ssm_a.len()
+    );
     for row in alpha.chunks_exact_mut(dt_bias.len()) {
         for ((x, dt), a) in row.iter_mut().zip(dt_bias).zip(ssm_a) {
             let y = *x + dt;

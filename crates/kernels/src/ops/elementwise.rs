@@ -101,8 +101,13 @@ mod tests {
             let mut y = [x];
             gelu_mul(&cpu, &mut y, &[2.0]);
             let d = f64::from(x);
-            let want = d * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (d + 0.044715 * d.powi(3))).tanh());
-            assert!((f64::from(y[0]) - want).abs() <= 2e-3 * d.abs(), "{x}: {} for {want}", y[0]);
+            let want = d
+                * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (d + 0.044715 * d.powi(3))).tanh());
+            assert!(
+                (f64::from(y[0]) - want).abs() <= 2e-3 * d.abs(),
+                "{x}: {} for {want}",
+                y[0]
+            );
         }
         let mut y = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
         gelu_mul(&cpu, &mut y, &[1.0; 3]);

@@ -30,7 +30,13 @@ pub struct KvTypeError(String);
 const BLOCK: usize = 32;
 
 impl KvType {
-    const ALL: [KvType; 5] = [KvType::F32, KvType::F16, KvType::BF16, KvType::Q8_0, KvType::Q4_0];
+    const ALL: [KvType; 5] = [
+        KvType::F32,
+        KvType::F16,
+        KvType::BF16,
+        KvType::Q8_0,
+        KvType::Q4_0,
+    ];
 
     /// Elements of a block; a head must be a multiple of it.
     pub fn block_len(self) -> usize {
@@ -73,7 +79,10 @@ impl FromStr for KvType {
     type Err = KvTypeError;
 
     fn from_str(name: &str) -> Result<KvType, KvTypeError> {
-        KvType::ALL.into_iter().find(|t| t.name() == name).ok_or_else(|| KvTypeError(name.to_owned()))
+        KvType::ALL
+            .into_iter()
+            .find(|t| t.name() == name)
+            .ok_or_else(|| KvTypeError(name.to_owned()))
     }
 }
 
@@ -151,9 +160,14 @@ fn store(isa: Isa, ty: KvType, x: &[f32], out: &mut [u8]) {
             }
         }
         KvType::Q4_0 => {
-            for (x, out) in x.chunks_exact(BLOCK).zip(out.chunks_exact_mut(2 + BLOCK / 2)) {
+            for (x, out) in x
+                .chunks_exact(BLOCK)
+                .zip(out.chunks_exact_mut(2 + BLOCK / 2))
+            {
                 // The element of largest magnitude, with its sign, becomes -8 exactly.
-                let max = x.iter().fold(0.0f32, |m, x| if x.abs() > m.abs() { *x } else { m });
+                let max = x
+                    .iter()
+                    .fold(0.0f32, |m, x| if x.abs() > m.abs() { *x } else { m });
                 let d = max / -8.0;
                 let id = if d == 0.0 { 0.0 } else { 1.0 / d };
                 out[..2].copy_from_slice(&f32_to_f16(d).to_le_bytes());
@@ -185,7 +199,10 @@ pub(crate) fn load(isa: Isa, ty: KvType, bytes: &[u8], out: &mut [f32]) {
             _ => load_all(bytes, out, |b| f16_to_f32(u16::from_le_bytes(b))),
         },
         KvType::Q8_0 => {
-            for (b, out) in bytes.chunks_exact(2 + BLOCK).zip(out.chunks_exact_mut(BLOCK)) {
+            for (b, out) in bytes
+                .chunks_exact(2 + BLOCK)
+                .zip(out.chunks_exact_mut(BLOCK))
+            {
                 let d = f16_to_f32(u16::from_le_bytes([b[0], b[1]]));
                 for (x, q) in out.iter_mut().zip(&b[2..]) {
                     *x = d * f32::from(*q as i8);
@@ -193,7 +210,10 @@ pub(crate) fn load(isa: Isa, ty: KvType, bytes: &[u8], out: &mut [f32]) {
             }
         }
         KvType::Q4_0 => {
-            for (b, out) in bytes.chunks_exact(2 + BLOCK / 2).zip(out.chunks_exact_mut(BLOCK)) {
+            for (b, out) in bytes
+                .chunks_exact(2 + BLOCK / 2)
+                .zip(out.chunks_exact_mut(BLOCK))
+            {
                 let d = f16_to_f32(u16::from_le_bytes([b[0], b[1]]));
                 let (low, high) = out.split_at_mut(BLOCK / 2);
                 for ((l, h), q) in low.iter_mut().zip(high).zip(&b[2..]) {
@@ -225,7 +245,12 @@ mod x86 {
         let (b8, x8) = (bytes.chunks_exact(16), out.chunks_exact_mut(8));
         for (b, x) in b8.zip(x8) {
             // SAFETY: `b` is 16 bytes and `x` is 8 floats; the instructions allow any alignment.
-            unsafe { _mm256_storeu_ps(x.as_mut_ptr(), _mm256_cvtph_ps(_mm_loadu_si128(b.as_ptr().cast()))) };
+            unsafe {
+                _mm256_storeu_ps(
+                    x.as_mut_ptr(),
+                    _mm256_cvtph_ps(_mm_loadu_si128(b.as_ptr().cast())),
+                )
+            };
         }
         let done = out.len() / 8 * 8;
         for (b, x) in bytes[2 * done..].chunks_exact(2).zip(&mut out[done..]) {
@@ -239,7 +264,8 @@ mod x86 {
         for (x, b) in x8.zip(b8) {
             // SAFETY: `x` is 8 floats and `b` is 16 bytes; the instructions allow any alignment.
             unsafe {
-                let half = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_loadu_ps(x.as_ptr()));
+                let half =
+                    _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_loadu_ps(x.as_ptr()));
                 _mm_storeu_si128(b.as_mut_ptr().cast(), half);
             }
         }

@@ -107,7 +107,10 @@ mod tests {
         for i in -200..=200 {
             let x = i as f32 * 0.1;
             let d = f64::from(x);
-            assert!((f64::from(silu(x)) - d / (1.0 + (-d).exp())).abs() < 1e-6 * d.abs().max(1.0), "silu {x}");
+            assert!(
+                (f64::from(silu(x)) - d / (1.0 + (-d).exp())).abs() < 1e-6 * d.abs().max(1.0),
+                "silu {x}"
+            );
         }
         assert_eq!(silu(-100.0), -100.0 * sigmoid(-100.0));
         assert!(silu(-100.0).abs() < 1e-30 && silu(f32::NAN).is_nan());

@@ -16,7 +16,7 @@ mod rope;
 mod split;
 
 pub use acts::ActBuf;
-pub use attention::{AttnScratch, Attention, attention};
+pub use attention::{Attention, AttnScratch, attention};
 pub use conv::{MAX_CONV_KERNEL, causal_conv1d_silu};
 pub use delta_net::{GatedDeltaNet, delta_net_gates, gated_delta_net};
 pub use elementwise::{add, gelu_mul, scale, sigmoid_mul, silu_mul};

@@ -50,7 +50,15 @@ pub fn rope_angles(cpu: &Cpu, angles: Angles<'_>, pos0: usize, n_tokens: usize, 
 ///
 /// # Panics
 /// When the shapes do not fit.
-pub fn rope(cpu: &Cpu, x: &mut [f32], n_tokens: usize, n_heads: usize, head_dim: usize, kind: RopeKind, angles: &[f32]) {
+pub fn rope(
+    cpu: &Cpu,
+    x: &mut [f32],
+    n_tokens: usize,
+    n_heads: usize,
+    head_dim: usize,
+    kind: RopeKind,
+    angles: &[f32],
+) {
     let width = n_heads * head_dim;
     assert_eq!(x.len(), n_tokens * width);
     if n_tokens == 0 {
@@ -61,8 +69,12 @@ pub fn rope(cpu: &Cpu, x: &mut [f32], n_tokens: usize, n_heads: usize, head_dim:
     split::rows(cpu, x, width, 2 * width, &|first, x| {
         let angles = &angles[first * n_rot..];
         match kind {
-            RopeKind::Norm => for_isa!(cpu.isa, norm, (x: &mut [f32], width: usize, head_dim: usize, n_rot: usize, angles: &[f32])),
-            RopeKind::Neox => for_isa!(cpu.isa, neox, (x: &mut [f32], width: usize, head_dim: usize, n_rot: usize, angles: &[f32])),
+            RopeKind::Norm => {
+                for_isa!(cpu.isa, norm, (x: &mut [f32], width: usize, head_dim: usize, n_rot: usize, angles: &[f32]))
+            }
+            RopeKind::Neox => {
+                for_isa!(cpu.isa, neox, (x: &mut [f32], width: usize, head_dim: usize, n_rot: usize, angles: &[f32]))
+            }
         }
     });
 }

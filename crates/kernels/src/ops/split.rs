@@ -27,7 +27,13 @@ pub(crate) fn ranges(cpu: &Cpu, n: usize, cost: usize, f: &(dyn Fn(Range<usize>)
 }
 
 /// As [`ranges`], over the rows of `y`, each `width` long; `f` gets the first row's index and the rows.
-pub(crate) fn rows(cpu: &Cpu, y: &mut [f32], width: usize, cost: usize, f: &(dyn Fn(usize, &mut [f32]) + Sync)) {
+pub(crate) fn rows(
+    cpu: &Cpu,
+    y: &mut [f32],
+    width: usize,
+    cost: usize,
+    f: &(dyn Fn(usize, &mut [f32]) + Sync),
+) {
     let n = y.len() / width;
     let shared = SharedSlice::new(y);
     ranges(cpu, n, cost, &|r| {

@@ -52,8 +52,14 @@ pub fn run(mut chat: Chat) -> Outcome {
                 chat.session.reset();
                 out::note("forgotten");
             }
-            command if command.starts_with('/') && !command.contains(' ') && !command[1..].contains('/') => {
-                out::note(format_args!("unknown command {command}; /help lists the commands"));
+            command
+                if command.starts_with('/')
+                    && !command.contains(' ')
+                    && !command[1..].contains('/') =>
+            {
+                out::note(format_args!(
+                    "unknown command {command}; /help lists the commands"
+                ));
             }
             _ => answer(&mut chat, &mut turns, &input)?,
         }
@@ -61,27 +67,41 @@ pub fn run(mut chat: Chat) -> Outcome {
     if let Some(path) = &history
         && let Err(e) = save(&mut editor, path)
     {
-        out::note(format_args!("{}: the history was not saved: {e}", path.display()));
+        out::note(format_args!(
+            "{}: the history was not saved: {e}",
+            path.display()
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn answer(chat: &mut Chat, turns: &mut Vec<Turn>, input: &str) -> Result<(), Box<dyn std::error::Error>> {
+fn answer(
+    chat: &mut Chat,
+    turns: &mut Vec<Turn>,
+    input: &str,
+) -> Result<(), Box<dyn std::error::Error>> {
     turns.push(Turn::user(input));
     let tokens = chat.prompter.tokens(turns)?;
     chat.cancel.store(false, Ordering::Relaxed);
     let mut text = String::new();
     let mut failed = None;
-    let generation = generate(&mut chat.session, &mut chat.sampler, &tokens, &chat.params, &chat.cancel, &mut |piece| {
-        text.push_str(piece);
-        match out::text_now(piece) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(e) => {
-                failed = Some(e);
-                ControlFlow::Break(())
+    let generation = generate(
+        &mut chat.session,
+        &mut chat.sampler,
+        &tokens,
+        &chat.params,
+        &chat.cancel,
+        &mut |piece| {
+            text.push_str(piece);
+            match out::text_now(piece) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(e) => {
+                    failed = Some(e);
+                    ControlFlow::Break(())
+                }
             }
-        }
-    });
+        },
+    );
     chat.cancel.store(false, Ordering::Relaxed);
     if let Some(e) = failed {
         return Err(e.into());
@@ -130,7 +150,10 @@ fn read(editor: &mut DefaultEditor) -> Result<Option<String>, ReadlineError> {
 
 fn history_file() -> Option<PathBuf> {
     let home = std::env::var_os("OUNCE_HOME").map(PathBuf::from);
-    Some(home.or_else(|| Some(std::env::home_dir()?.join(".local/share/ounce")))?.join("history"))
+    Some(
+        home.or_else(|| Some(std::env::home_dir()?.join(".local/share/ounce")))?
+            .join("history"),
+    )
 }
 
 fn save(editor: &mut DefaultEditor, path: &std::path::Path) -> Result<(), ReadlineError> {

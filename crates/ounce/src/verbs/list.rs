@@ -23,13 +23,30 @@ pub fn run(args: Args) -> Outcome {
     } else if models.is_empty() {
         out::note("no models yet; ounce pull smollm2 fetches a small one");
     } else {
-        let width = models.iter().map(|m| m.name.chars().count()).max().unwrap_or(0).max(4);
-        out::line(format_args!("{:<width$}  {:>8}  {:<14}  {:<8}  WHERE", "NAME", "SIZE", "MODIFIED", "OF"))?;
+        let width = models
+            .iter()
+            .map(|m| m.name.chars().count())
+            .max()
+            .unwrap_or(0)
+            .max(4);
+        out::line(format_args!(
+            "{:<width$}  {:>8}  {:<14}  {:<8}  WHERE",
+            "NAME", "SIZE", "MODIFIED", "OF"
+        ))?;
         for m in &models {
             let when = m.modified.map_or_else(|| "unknown".to_owned(), ago);
-            let state = if m.complete { "" } else { "  (pull not finished: pull again to resume)" };
+            let state = if m.complete {
+                ""
+            } else {
+                "  (pull not finished: pull again to resume)"
+            };
             let size = out::bytes(m.size);
-            out::line(format_args!("{:<width$}  {size:>8}  {when:<14}  {:<8}  {}{state}", m.name, owner(m.owner), m.location.display()))?;
+            out::line(format_args!(
+                "{:<width$}  {size:>8}  {when:<14}  {:<8}  {}{state}",
+                m.name,
+                owner(m.owner),
+                m.location.display()
+            ))?;
         }
     }
     out::flush()?;
@@ -46,7 +63,10 @@ fn owner(owner: Owner) -> &'static str {
 }
 
 fn document(m: &Listed) -> Value {
-    let modified = m.modified.and_then(|t| t.duration_since(UNIX_EPOCH).ok()).map(|d| d.as_secs());
+    let modified = m
+        .modified
+        .and_then(|t| t.duration_since(UNIX_EPOCH).ok())
+        .map(|d| d.as_secs());
     json!({
         "name": m.name,
         "bytes": m.size,
@@ -61,7 +81,9 @@ fn document(m: &Listed) -> Value {
 
 /// As ollama puts it: "3 days ago".
 fn ago(then: SystemTime) -> String {
-    let seconds = SystemTime::now().duration_since(then).map_or(0, |d| d.as_secs());
+    let seconds = SystemTime::now()
+        .duration_since(then)
+        .map_or(0, |d| d.as_secs());
     let (n, unit) = match seconds {
         0..60 => return "now".to_owned(),
         60..3600 => (seconds / 60, "minute"),

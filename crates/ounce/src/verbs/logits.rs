@@ -37,24 +37,37 @@ pub fn run(args: Args) -> Outcome {
     let tokens = read_tokens(&args.tokens)?;
     let model = open_model(&args.model)?;
     let n_vocab = model.hparams.n_vocab;
-    let mut params = args.context.params(tokens.len().max(default_context(&model)))?;
+    let mut params = args
+        .context
+        .params(tokens.len().max(default_context(&model)))?;
     params.n_outputs = OUTPUTS;
     let chunk = args.chunk.map_or(params.n_ubatch, |n| n as usize);
     let mut session = Session::new(model, params)?;
     write_npy(&args.out, [tokens.len(), n_vocab], |file| {
         session.eval_all(&tokens, chunk, |row| {
-            row.iter().try_for_each(|x| file.write_all(&x.to_le_bytes())).map_err(|e| EngineError::open(&args.out, e))
+            row.iter()
+                .try_for_each(|x| file.write_all(&x.to_le_bytes()))
+                .map_err(|e| EngineError::open(&args.out, e))
         })
     })?;
-    out::note(format_args!("{}: {} tokens, {} logits each", args.out.display(), tokens.len(), n_vocab));
+    out::note(format_args!(
+        "{}: {} tokens, {} logits each",
+        args.out.display(),
+        tokens.len(),
+        n_vocab
+    ));
     Ok(ExitCode::SUCCESS)
 }
 
 fn read_tokens(path: &Path) -> Result<Vec<u32>, Box<dyn std::error::Error>> {
-    let text = if path == Path::new("-") { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(path) }
-        .map_err(|e| EngineError::open(path, e))?;
-    let tokens: Vec<u32> =
-        serde_json::from_str(&text).map_err(|e| format!("{}: not a JSON list of token ids: {e}", path.display()))?;
+    let text = if path == Path::new("-") {
+        std::io::read_to_string(std::io::stdin())
+    } else {
+        std::fs::read_to_string(path)
+    }
+    .map_err(|e| EngineError::open(path, e))?;
+    let tokens: Vec<u32> = serde_json::from_str(&text)
+        .map_err(|e| format!("{}: not a JSON list of token ids: {e}", path.display()))?;
     if tokens.is_empty() {
         return Err(format!("{}: the list of token ids is empty", path.display()).into());
     }
@@ -73,13 +86,17 @@ fn write_npy(
     let partial = PathBuf::from(partial);
     let whole = (|| {
         let mut file = BufWriter::new(File::create(&partial).map_err(fail)?);
-        let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}", shape[0], shape[1]);
+        let mut header = format!(
+            "{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}",
+            shape[0], shape[1]
+        );
         // Magic, version and length take 10 bytes; data starts on a multiple of 64.
         let padded = (10 + header.len() + 1).next_multiple_of(64) - 10;
         header.push_str(&" ".repeat(padded - header.len() - 1));
         header.push('\n');
         file.write_all(b"\x93NUMPY\x01\x00").map_err(fail)?;
-        file.write_all(&(padded as u16).to_le_bytes()).map_err(fail)?;
+        file.write_all(&(padded as u16).to_le_bytes())
+            .map_err(fail)?;
         file.write_all(header.as_bytes()).map_err(fail)?;
         fill(&mut file)?;
         file.flush().map_err(fail)?;

@@ -23,7 +23,11 @@ pub struct Args {
 pub fn run(args: Args) -> Outcome {
     let resolved = resolve(&args.model, Pull::Update)?;
     if args.json {
-        let paths: Vec<_> = resolved.paths.iter().map(|p| p.display().to_string()).collect();
+        let paths: Vec<_> = resolved
+            .paths
+            .iter()
+            .map(|p| p.display().to_string())
+            .collect();
         out::json(&json!({ "name": resolved.name, "paths": paths }))?;
     } else {
         for path in &resolved.paths {

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use ounce_engine::memory::probe;
-use ounce_engine::{GenerateParams, Generation, SampleParams, Sampler, Session, StopReason, generate};
+use ounce_engine::{
+    GenerateParams, Generation, SampleParams, Sampler, Session, StopReason, generate,
+};
 use serde_json::{Map, Value, json};
 
 use crate::model::{ContextArgs, default_context, open_model};
@@ -76,7 +78,12 @@ pub struct Args {
 #[derive(clap::Args)]
 struct SamplingArgs {
     /// 0 is greedy [default: the model's, or 0.8].
-    #[arg(long, alias = "temperature", value_name = "T", allow_negative_numbers = true)]
+    #[arg(
+        long,
+        alias = "temperature",
+        value_name = "T",
+        allow_negative_numbers = true
+    )]
     temp: Option<f32>,
     /// 0 keeps all [default: the model's, or 40].
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32))]
@@ -88,7 +95,12 @@ struct SamplingArgs {
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     min_p: Option<f32>,
     /// 1 keeps all [default: 1].
-    #[arg(long, alias = "typical", value_name = "P", allow_negative_numbers = true)]
+    #[arg(
+        long,
+        alias = "typical",
+        value_name = "P",
+        allow_negative_numbers = true
+    )]
     typical_p: Option<f32>,
     /// 1 is off [default: the model's, or 1].
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
@@ -135,7 +147,10 @@ impl SamplingArgs {
 fn random_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     // The standard library seeds its hash maps from the system's randomness.
-    std::collections::hash_map::RandomState::new().build_hasher().finish() >> 32
+    std::collections::hash_map::RandomState::new()
+        .build_hasher()
+        .finish()
+        >> 32
 }
 
 fn parse_object(text: &str) -> Result<Map<String, Value>, String> {
@@ -143,10 +158,20 @@ fn parse_object(text: &str) -> Result<Map<String, Value>, String> {
 }
 
 fn parse_bias(text: &str) -> Result<(u32, f32), String> {
-    let at = text.find(['+', '-']).ok_or("write a token id, + or -, and a number: 15043+1")?;
-    let id = text[..at].parse().map_err(|_| format!("{:?} is not a token id", &text[..at]))?;
-    let bias: f32 = text[at..].parse().map_err(|_| format!("{:?} is not a number", &text[at..]))?;
-    if bias.is_nan() { Err("the bias is not a number".into()) } else { Ok((id, bias)) }
+    let at = text
+        .find(['+', '-'])
+        .ok_or("write a token id, + or -, and a number: 15043+1")?;
+    let id = text[..at]
+        .parse()
+        .map_err(|_| format!("{:?} is not a token id", &text[..at]))?;
+    let bias: f32 = text[at..]
+        .parse()
+        .map_err(|_| format!("{:?} is not a number", &text[at..]))?;
+    if bias.is_nan() {
+        Err("the bias is not a number".into())
+    } else {
+        Ok((id, bias))
+    }
 }
 
 /// What the words on the command line and standard input mean.
@@ -160,47 +185,84 @@ fn request(args: &Args) -> Result<Request, String> {
         (Some(model), _, words) => (model.clone(), words),
         (None, Some(_), [model]) => (model.clone(), &[][..]),
         (None, Some(_), []) | (None, None, []) => (DEFAULT_MODEL.to_owned(), &[][..]),
-        (None, Some(_), [_, more, ..]) => return Err(format!("both -p and a prompt ({more:?}) are given; give one")),
+        (None, Some(_), [_, more, ..]) => {
+            return Err(format!(
+                "both -p and a prompt ({more:?}) are given; give one"
+            ));
+        }
         // A text with spaces that is not a file cannot be a model.
-        (None, None, [text]) if text.contains(char::is_whitespace) && !std::path::Path::new(text).exists() => {
+        (None, None, [text])
+            if text.contains(char::is_whitespace) && !std::path::Path::new(text).exists() =>
+        {
             (DEFAULT_MODEL.to_owned(), std::slice::from_ref(text))
         }
         (None, None, [model, rest @ ..]) => (model.clone(), rest),
     };
     if args.prompt.is_some() && !rest.is_empty() {
-        return Err(format!("both -p and a prompt ({:?}) are given; give one", rest[0]));
+        return Err(format!(
+            "both -p and a prompt ({:?}) are given; give one",
+            rest[0]
+        ));
     }
-    let given = args.prompt.clone().or_else(|| (!rest.is_empty()).then(|| rest.join(" ")));
+    let given = args
+        .prompt
+        .clone()
+        .or_else(|| (!rest.is_empty()).then(|| rest.join(" ")));
     let stdin = std::io::stdin();
     if stdin.is_terminal() {
-        return Ok(Request { model, prompt: given });
+        return Ok(Request {
+            model,
+            prompt: given,
+        });
     }
     // Piped text comes first, as with ollama: `cat report.txt | ounce run MODEL "Summarise this."`
     let mut piped = String::new();
-    stdin.lock().read_to_string(&mut piped).map_err(|e| format!("standard input: {e}"))?;
+    stdin
+        .lock()
+        .read_to_string(&mut piped)
+        .map_err(|e| format!("standard input: {e}"))?;
     let prompt = match given {
         Some(given) if piped.trim().is_empty() => given,
         Some(given) => format!("{piped}\n{given}"),
-        None if piped.trim().is_empty() => return Err("no prompt: give one as an argument, with -p, or on standard input".into()),
+        None if piped.trim().is_empty() => {
+            return Err("no prompt: give one as an argument, with -p, or on standard input".into());
+        }
         None => piped,
     };
-    Ok(Request { model, prompt: Some(prompt) })
+    Ok(Request {
+        model,
+        prompt: Some(prompt),
+    })
 }
 
 pub fn run(args: Args) -> Outcome {
     let request = request(&args)?;
     if args.json && request.prompt.is_none() {
-        return Err("--json needs a prompt: give one as an argument, with -p, or on standard input".into());
+        return Err(
+            "--json needs a prompt: give one as an argument, with -p, or on standard input".into(),
+        );
     }
     let model = open_model(&request.model)?;
-    let sampling = args.sampling.params(SampleParams::for_model(&model.file.header().metadata)?);
+    if let Some(note) = model.tokenizer.note() {
+        out::note(note);
+    }
+    let sampling = args
+        .sampling
+        .params(SampleParams::for_model(&model.file.header().metadata)?);
     let sampler = Sampler::new(sampling, model.hparams.n_vocab)?;
     let prompter = if args.raw {
         Prompter::raw(Arc::clone(&model))
     } else {
-        Prompter::new(Arc::clone(&model), args.template.as_deref(), args.chat_template_kwargs.clone().unwrap_or_default())?
+        Prompter::new(
+            Arc::clone(&model),
+            args.template.as_deref(),
+            args.chat_template_kwargs.clone().unwrap_or_default(),
+        )?
     };
-    let session = Session::new(Arc::clone(&model), args.context.params(default_context(&model))?)?;
+    let session = Session::new(
+        Arc::clone(&model),
+        args.context.params(default_context(&model))?,
+    )?;
     if args.verbose {
         print_plan(&session);
     }
@@ -214,8 +276,18 @@ pub fn run(args: Args) -> Outcome {
     };
     let cancel = interruptible()?;
     match request.prompt {
-        Some(prompt) => once(session, sampler, &prompter, &prompt, &params, &cancel, &args),
-        None => chat::run(chat::Chat { session, sampler, prompter, params, cancel, system: args.system, verbose: args.verbose }),
+        Some(prompt) => once(
+            session, sampler, &prompter, &prompt, &params, &cancel, &args,
+        ),
+        None => chat::run(chat::Chat {
+            session,
+            sampler,
+            prompter,
+            params,
+            cancel,
+            system: args.system,
+            verbose: args.verbose,
+        }),
     }
 }
 
@@ -236,19 +308,26 @@ fn once(
     let tokens = prompter.tokens(&turns)?;
     let mut text = String::new();
     let mut failed = None;
-    let generation = generate(&mut session, &mut sampler, &tokens, params, cancel, &mut |piece| {
-        if args.json {
-            text.push_str(piece);
-            return ControlFlow::Continue(());
-        }
-        match out::text_now(piece) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(e) => {
-                failed = Some(e);
-                ControlFlow::Break(())
+    let generation = generate(
+        &mut session,
+        &mut sampler,
+        &tokens,
+        params,
+        cancel,
+        &mut |piece| {
+            if args.json {
+                text.push_str(piece);
+                return ControlFlow::Continue(());
             }
-        }
-    })?;
+            match out::text_now(piece) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(e) => {
+                    failed = Some(e);
+                    ControlFlow::Break(())
+                }
+            }
+        },
+    )?;
     if let Some(e) = failed {
         return Err(e.into());
     }
@@ -260,14 +339,22 @@ fn once(
     out::flush()?;
     report(&generation, args.verbose);
     let interrupted = generation.stop == StopReason::Cancelled;
-    Ok(if interrupted { ExitCode::from(exit::INTERRUPTED) } else { ExitCode::SUCCESS })
+    Ok(if interrupted {
+        ExitCode::from(exit::INTERRUPTED)
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 /// The first Ctrl-C raises the flag; a second one, while it is still raised, ends the program.
 fn interruptible() -> Result<Arc<AtomicBool>, std::io::Error> {
     let cancel = Arc::new(AtomicBool::new(false));
     let signal = signal_hook::consts::SIGINT;
-    signal_hook::flag::register_conditional_shutdown(signal, i32::from(exit::INTERRUPTED), Arc::clone(&cancel))?;
+    signal_hook::flag::register_conditional_shutdown(
+        signal,
+        i32::from(exit::INTERRUPTED),
+        Arc::clone(&cancel),
+    )?;
     signal_hook::flag::register(signal, Arc::clone(&cancel))?;
     Ok(cancel)
 }
@@ -280,19 +367,45 @@ pub fn report(g: &Generation, verbose: bool) {
     if !verbose {
         return;
     }
-    out::note(format_args!("prompt    {:>6} tokens  {:>9.1} tokens/s  ({} of them cached)", g.n_prompt, g.prefill_rate(), g.n_cached));
-    out::note(format_args!("decode    {:>6} tokens  {:>9.1} tokens/s", g.n_generated, g.decode_rate()));
-    out::note(format_args!("first token after {:.3} s, ended by {}", g.first_token.as_secs_f64(), g.stop.name()));
+    out::note(format_args!(
+        "prompt    {:>6} tokens  {:>9.1} tokens/s  ({} of them cached)",
+        g.n_prompt,
+        g.prefill_rate(),
+        g.n_cached
+    ));
+    out::note(format_args!(
+        "decode    {:>6} tokens  {:>9.1} tokens/s",
+        g.n_generated,
+        g.decode_rate()
+    ));
+    out::note(format_args!(
+        "first token after {:.3} s, ended by {}",
+        g.first_token.as_secs_f64(),
+        g.stop.name()
+    ));
     if let Some(r) = probe::resident() {
-        out::note(format_args!("resident  {} anonymous, {} mapped, peak {}", out::bytes(r.anon), out::bytes(r.file), out::bytes(r.peak)));
+        out::note(format_args!(
+            "resident  {} anonymous, {} mapped, peak {}",
+            out::bytes(r.anon),
+            out::bytes(r.file),
+            out::bytes(r.peak)
+        ));
     }
 }
 
 fn print_plan(session: &Session) {
     let p = &session.plan().params;
-    out::note(format_args!("context {} tokens, chunks of {}, {} threads, cache {}/{}", p.n_ctx, p.n_ubatch, p.n_threads, p.type_k, p.type_v));
+    out::note(format_args!(
+        "context {} tokens, chunks of {}, {} threads, cache {}/{}",
+        p.n_ctx, p.n_ubatch, p.n_threads, p.type_k, p.type_v
+    ));
     for s in session.plan().sections() {
-        out::note(format_args!("  {:<22} {:>8}  {}", s.name, out::bytes(s.bytes), s.kind.name()));
+        out::note(format_args!(
+            "  {:<22} {:>8}  {}",
+            s.name,
+            out::bytes(s.bytes),
+            s.kind.name()
+        ));
     }
 }
 

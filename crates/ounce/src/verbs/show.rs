@@ -96,7 +96,10 @@ fn json_value(value: &Value, bytes: &[u8]) -> Result<Json, ounce_gguf::Error> {
         Value::U64(x) => json!(x),
         Value::I64(x) => json!(x),
         // As the file means it: 1e-6, not the 9.999999974752427e-7 that widening to f64 prints.
-        Value::F32(x) => x.to_string().parse::<f64>().map_or(Json::Null, |x| json!(x)),
+        Value::F32(x) => x
+            .to_string()
+            .parse::<f64>()
+            .map_or(Json::Null, |x| json!(x)),
         Value::F64(x) => json!(x),
         Value::Bool(x) => json!(x),
         Value::String(x) => json!(x),
@@ -107,7 +110,10 @@ fn json_value(value: &Value, bytes: &[u8]) -> Result<Json, ounce_gguf::Error> {
 
 fn elements(a: &Array, bytes: &[u8]) -> Result<Json, ounce_gguf::Error> {
     Ok(match a.kind {
-        ValueKind::String => a.strings(bytes)?.map(|s| json!(String::from_utf8_lossy(s))).collect(),
+        ValueKind::String => a
+            .strings(bytes)?
+            .map(|s| json!(String::from_utf8_lossy(s)))
+            .collect(),
         ValueKind::Bool => a.bools(bytes)?.map(|x| json!(x)).collect(),
         ValueKind::F32 | ValueKind::F64 => a.f64s(bytes)?.map(|x| json!(x)).collect(),
         _ => a.i64s(bytes)?.map(|x| json!(x)).collect(),
@@ -126,31 +132,57 @@ fn report(file: &ModelFile, args: &Args) -> Result<(), Box<dyn std::error::Error
     fact("size", out::bytes(file.n_bytes()))?;
     fact("architecture", arch.to_owned())?;
     fact("parameters", count(parameters(file)))?;
-    for (name, key) in [("context length", "context_length"), ("embedding length", "embedding_length"), ("layers", "block_count")] {
+    for (name, key) in [
+        ("context length", "context_length"),
+        ("embedding length", "embedding_length"),
+        ("layers", "block_count"),
+    ] {
         if let Some(n) = meta.u64(&format!("{arch}.{key}"))? {
             fact(name, n.to_string())?;
         }
     }
     out::line("\nTypes")?;
     for (ty, (tensors, elements, bytes)) in by_type(file) {
-        out::line(format_args!("  {:<8} {tensors:>5} tensors  {:>8} elements  {:>8}", ty.name(), count(elements), out::bytes(bytes)))?;
+        out::line(format_args!(
+            "  {:<8} {tensors:>5} tensors  {:>8} elements  {:>8}",
+            ty.name(),
+            count(elements),
+            out::bytes(bytes)
+        ))?;
     }
     out::line("\nMetadata")?;
     for (key, value) in meta.iter() {
         if key != "tokenizer.chat_template" {
-            out::line(format_args!("  {key:<44} {}", short(&json_value(value, file.bytes())?)))?;
+            out::line(format_args!(
+                "  {key:<44} {}",
+                short(&json_value(value, file.bytes())?)
+            ))?;
         }
     }
     if args.tensors {
         out::line("\nTensors")?;
         for t in &header.tensors {
-            let shape = t.dims.iter().map(u64::to_string).collect::<Vec<_>>().join(" x ");
-            out::line(format_args!("  {:<36} {:<8} {shape:<20} {:>9}  at {}", t.name, t.ty.name(), out::bytes(t.n_bytes), t.offset))?;
+            let shape = t
+                .dims
+                .iter()
+                .map(u64::to_string)
+                .collect::<Vec<_>>()
+                .join(" x ");
+            out::line(format_args!(
+                "  {:<36} {:<8} {shape:<20} {:>9}  at {}",
+                t.name,
+                t.ty.name(),
+                out::bytes(t.n_bytes),
+                t.offset
+            ))?;
         }
     }
     match meta.str("tokenizer.chat_template")? {
         Some(template) if args.template => out::line(format_args!("\nTemplate\n{template}"))?,
-        Some(template) => out::line(format_args!("\nTemplate\n  {} characters; --template prints it", template.chars().count()))?,
+        Some(template) => out::line(format_args!(
+            "\nTemplate\n  {} characters; --template prints it",
+            template.chars().count()
+        ))?,
         None => out::line("\nTemplate\n  none: prompts are completed as they are")?,
     }
     Ok(())

@@ -34,8 +34,8 @@ pub fn run(args: Args) -> Outcome {
     let template = ChatTemplate::new(&source).map_err(|e| format!("{}: {e}", args.source))?;
     for (i, line) in std::io::stdin().lock().lines().enumerate() {
         let line = line.map_err(|e| format!("standard input, line {}: {e}", i + 1))?;
-        let vars: Value =
-            serde_json::from_str(&line).map_err(|e| format!("standard input, line {}: not JSON: {e}", i + 1))?;
+        let vars: Value = serde_json::from_str(&line)
+            .map_err(|e| format!("standard input, line {}: not JSON: {e}", i + 1))?;
         if !vars.is_object() {
             return Err(format!("standard input, line {}: not a JSON object", i + 1).into());
         }
@@ -50,10 +50,15 @@ pub fn run(args: Args) -> Outcome {
 
 fn source(from: &str) -> Result<String, Box<dyn std::error::Error>> {
     let path = Path::new(from);
-    if path.extension().is_some_and(|e| e == "jinja" || e == "j2" || e == "txt") {
+    if path
+        .extension()
+        .is_some_and(|e| e == "jinja" || e == "j2" || e == "txt")
+    {
         return Ok(std::fs::read_to_string(path).map_err(|e| EngineError::open(path, e))?);
     }
     let file = ModelFile::open(&resolve_file(from)?)?;
     let template = file.header().metadata.str("tokenizer.chat_template")?;
-    Ok(template.ok_or_else(|| format!("{}: the model has no chat template", file.path().display()))?.to_owned())
+    Ok(template
+        .ok_or_else(|| format!("{}: the model has no chat template", file.path().display()))?
+        .to_owned())
 }

@@ -32,21 +32,24 @@ pub struct Args {
 
 pub fn run(args: Args) -> Outcome {
     let file = ModelFile::open(&resolve_file(&args.model)?)?;
-    let tokenizer = Tokenizer::from_gguf(file.header(), file.bytes()).map_err(|e| format!("{}: {e}", file.path().display()))?;
+    let tokenizer = Tokenizer::from_gguf(file.header(), file.bytes())
+        .map_err(|e| format!("{}: {e}", file.path().display()))?;
     if args.jsonl {
         for (i, line) in std::io::stdin().lock().lines().enumerate() {
             let line = line.map_err(|e| format!("standard input, line {}: {e}", i + 1))?;
-            let text: String =
-                serde_json::from_str(&line).map_err(|e| format!("standard input, line {}: not a JSON string: {e}", i + 1))?;
+            let text: String = serde_json::from_str(&line)
+                .map_err(|e| format!("standard input, line {}: not a JSON string: {e}", i + 1))?;
             out::line(json!(tokenizer.encode(&text, args.special)))?;
         }
     } else {
         let text = match args.text {
             Some(text) => text,
-            None => std::io::read_to_string(std::io::stdin()).map_err(|e| format!("standard input: {e}"))?,
+            None => std::io::read_to_string(std::io::stdin())
+                .map_err(|e| format!("standard input: {e}"))?,
         };
         let ids = tokenizer.encode(&text, args.special);
-        let piece = |id: u32| String::from_utf8_lossy(&tokenizer.token_bytes(id, true)).into_owned();
+        let piece =
+            |id: u32| String::from_utf8_lossy(&tokenizer.token_bytes(id, true)).into_owned();
         if args.json {
             let pieces: Vec<String> = ids.iter().map(|&id| piece(id)).collect();
             out::json(&json!({ "ids": ids, "pieces": pieces }))?;

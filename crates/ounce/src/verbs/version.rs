@@ -19,9 +19,13 @@ pub fn run(args: Args) -> Outcome {
     let (version, isa, threads) = (env!("CARGO_PKG_VERSION"), Isa::choose()?, default_threads());
     let target = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
     if args.json {
-        out::json(&json!({ "version": version, "target": target, "isa": isa.to_string(), "threads": threads }))?;
+        out::json(
+            &json!({ "version": version, "target": target, "isa": isa.to_string(), "threads": threads }),
+        )?;
     } else {
-        out::line(format_args!("ounce {version} ({target}, {isa}, {threads} threads)"))?;
+        out::line(format_args!(
+            "ounce {version} ({target}, {isa}, {threads} threads)"
+        ))?;
     }
     out::flush()?;
     Ok(ExitCode::SUCCESS)

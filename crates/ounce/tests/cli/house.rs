@@ -15,8 +15,12 @@ fn depends_on(krate: &str) -> Vec<String> {
     let manifest = read(&format!("crates/{krate}/Cargo.toml"));
     let section = manifest.split("[dependencies]").nth(1).unwrap_or("");
     let section = section.split("\n[").next().unwrap();
-    let names = section.lines().filter_map(|l| l.trim().strip_prefix("ounce-"));
-    names.map(|l| l.split(['.', ' ', '=']).next().unwrap().to_owned()).collect()
+    let names = section
+        .lines()
+        .filter_map(|l| l.trim().strip_prefix("ounce-"));
+    names
+        .map(|l| l.split(['.', ' ', '=']).next().unwrap().to_owned())
+        .collect()
 }
 
 #[test]
@@ -29,10 +33,16 @@ fn dependencies_point_one_way() {
         ("ounce", &["gguf", "kernels", "engine", "store"][..]),
     ] {
         for found in depends_on(krate) {
-            assert!(allowed.contains(&found.as_str()), "{krate} must not depend on {found}");
+            assert!(
+                allowed.contains(&found.as_str()),
+                "{krate} must not depend on {found}"
+            );
         }
     }
-    assert!(!depends_on("engine").is_empty(), "the manifests are not read as they are written");
+    assert!(
+        !depends_on("engine").is_empty(),
+        "the manifests are not read as they are written"
+    );
 }
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -58,11 +68,16 @@ fn unsafe_lives_where_the_map_says() {
         let allowed = path.contains("/kernels/src/") || path.contains("/engine/src/memory/");
         let text = std::fs::read_to_string(&file).unwrap();
         let code = text.lines().map(|l| l.split("//").next().unwrap());
-        let has = code.into_iter().any(|l| l.contains("unsafe {") || l.contains("unsafe fn") || l.contains("unsafe impl"));
+        let has = code.into_iter().any(|l| {
+            l.contains("unsafe {") || l.contains("unsafe fn") || l.contains("unsafe impl")
+        });
         assert!(allowed || !has, "{path} holds unsafe code");
     }
     for krate in ["gguf", "store"] {
-        assert!(read(&format!("crates/{krate}/src/lib.rs")).contains("#![forbid(unsafe_code)]"), "{krate}");
+        assert!(
+            read(&format!("crates/{krate}/src/lib.rs")).contains("#![forbid(unsafe_code)]"),
+            "{krate}"
+        );
     }
     assert!(read("crates/ounce/src/main.rs").contains("#![forbid(unsafe_code)]"));
 }
@@ -71,9 +86,15 @@ fn unsafe_lives_where_the_map_says() {
 fn every_architecture_is_in_the_readme() {
     let table = read("crates/engine/src/model/arch/mod.rs");
     let readme = read("README.md");
-    let archs: Vec<&str> = table.lines().filter_map(|l| l.trim().strip_prefix("(\"")?.split('"').next()).collect();
+    let archs: Vec<&str> = table
+        .lines()
+        .filter_map(|l| l.trim().strip_prefix("(\"")?.split('"').next())
+        .collect();
     assert!(archs.len() >= 6);
     for arch in archs {
-        assert!(readme.contains(&format!("`{arch}`")), "{arch} is not in the README's table");
+        assert!(
+            readme.contains(&format!("`{arch}`")),
+            "{arch} is not in the README's table"
+        );
     }
 }

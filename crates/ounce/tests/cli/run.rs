@@ -19,11 +19,30 @@ fn say(args: &[&str]) -> String {
 fn greedy_and_seeded_texts_repeat() {
     assert_eq!(say(&["--temp", "0"]), say(&["--temp", "0", "--seed", "9"]));
     assert_eq!(say(&["--seed", "5"]), say(&["--seed", "5"]));
-    let texts: Vec<String> = (1..5).map(|s| say(&["--seed", &s.to_string(), "--top-k", "0", "--top-p", "1", "--min-p", "0"])).collect();
+    let texts: Vec<String> = (1..5)
+        .map(|s| {
+            say(&[
+                "--seed",
+                &s.to_string(),
+                "--top-k",
+                "0",
+                "--top-p",
+                "1",
+                "--min-p",
+                "0",
+            ])
+        })
+        .collect();
     assert!(texts.iter().any(|t| *t != texts[0]), "{texts:?}");
     // Neither threads nor chunks change what a seed says.
-    assert_eq!(say(&["--seed", "5", "-t", "1"]), say(&["--seed", "5", "-t", "3"]));
-    assert_eq!(say(&["--temp", "0", "-ub", "2"]), say(&["--temp", "0", "-b", "64"]));
+    assert_eq!(
+        say(&["--seed", "5", "-t", "1"]),
+        say(&["--seed", "5", "-t", "3"])
+    );
+    assert_eq!(
+        say(&["--temp", "0", "-ub", "2"]),
+        say(&["--temp", "0", "-b", "64"])
+    );
 }
 
 #[test]
@@ -31,12 +50,27 @@ fn every_architecture_and_cache_type_runs() {
     for arch in ["llama", "qwen2", "qwen3", "qwen3moe", "gemma3", "qwen35"] {
         let path = model(&format!("{arch}.f32.gguf"));
         for cache in ["f16", "f32", "bf16"] {
-            ounce(&["run", &path, "-p", "Hello", "-n", "4", "-ctk", cache, "-ctv", cache, "-c", "64"]).ok();
+            ounce(&[
+                "run", &path, "-p", "Hello", "-n", "4", "-ctk", cache, "-ctv", cache, "-c", "64",
+            ])
+            .ok();
         }
     }
     for arch in ["llama", "qwen35"] {
         for cache in ["q8_0", "q4_0"] {
-            ounce(&["run", &model(&format!("{arch}.Q4_K_M.gguf")), "-p", "Hello", "-n", "4", "-ctk", cache, "-ctv", cache]).ok();
+            ounce(&[
+                "run",
+                &model(&format!("{arch}.Q4_K_M.gguf")),
+                "-p",
+                "Hello",
+                "-n",
+                "4",
+                "-ctk",
+                cache,
+                "-ctv",
+                cache,
+            ])
+            .ok();
         }
     }
 }
@@ -44,13 +78,41 @@ fn every_architecture_and_cache_type_runs() {
 #[test]
 fn json_carries_the_text_and_the_figures() {
     let path = model("llama.f32.gguf");
-    let said = ounce(&["run", &path, "-p", "Hello", "-n", "5", "--ignore-eos", "--temp", "0", "--json", "--verbose"]).ok();
+    let said = ounce(&[
+        "run",
+        &path,
+        "-p",
+        "Hello",
+        "-n",
+        "5",
+        "--ignore-eos",
+        "--temp",
+        "0",
+        "--json",
+        "--verbose",
+    ])
+    .ok();
     let json: Value = serde_json::from_str(&said.out).unwrap();
     assert_eq!(json["generated_tokens"], 5);
     assert_eq!(json["stop_reason"], "length");
     assert!(json["prompt_tokens"].as_u64().unwrap() > 1);
-    let plain = ounce(&["run", &path, "-p", "Hello", "-n", "5", "--ignore-eos", "--temp", "0"]).ok().out;
-    assert_eq!(json["text"].as_str().unwrap(), plain.strip_suffix('\n').unwrap());
+    let plain = ounce(&[
+        "run",
+        &path,
+        "-p",
+        "Hello",
+        "-n",
+        "5",
+        "--ignore-eos",
+        "--temp",
+        "0",
+    ])
+    .ok()
+    .out;
+    assert_eq!(
+        json["text"].as_str().unwrap(),
+        plain.strip_suffix('\n').unwrap()
+    );
     for word in ["tokens/s", "first token", "KV cache", "weights"] {
         assert!(said.err.contains(word), "{word}: {}", said.err);
     }
@@ -69,11 +131,17 @@ fn the_prompt_comes_from_words_flags_or_standard_input() {
     assert_eq!(run(&[&path, "Hi", "there"], ""), flag);
     assert_eq!(run(&["-m", &path, "Hi there"], ""), flag);
     assert_eq!(run(&[&path], "Hi there"), flag);
-    assert_eq!(run(&[&path, "there"], "Hi"), run(&[&path, "-p", "Hi\nthere"], ""));
+    assert_eq!(
+        run(&[&path, "there"], "Hi"),
+        run(&[&path, "-p", "Hi\nthere"], "")
+    );
     assert_ne!(run(&[&path, "--raw", "Hi there"], ""), flag);
     assert_ne!(run(&[&path, "--system", "Be brief.", "Hi there"], ""), flag);
     let template = "{% for m in messages %}{{ m.content }}{% endfor %}";
-    assert_eq!(run(&[&path, "--template", template, "Hi there"], ""), run(&[&path, "--raw", "Hi there"], ""));
+    assert_eq!(
+        run(&[&path, "--template", template, "Hi there"], ""),
+        run(&[&path, "--raw", "Hi there"], "")
+    );
     run_with(command(&["run", &path]), b"").error(&["no prompt"]);
 }
 
@@ -83,13 +151,28 @@ fn stop_strings_end_the_text_and_are_left_out() {
     let text = whole.trim_end_matches('\n');
     let middle = text.char_indices().nth(text.chars().count() / 2).unwrap().0;
     let stop: String = text[middle..].chars().take(2).collect();
-    assert_eq!(say(&["--temp", "0", "--stop", &stop]).trim_end_matches('\n'), &text[..text.find(&stop).unwrap()]);
+    assert_eq!(
+        say(&["--temp", "0", "--stop", &stop]).trim_end_matches('\n'),
+        &text[..text.find(&stop).unwrap()]
+    );
 }
 
 #[test]
 fn a_full_context_ends_the_text_or_shifts() {
     let path = model("llama.f32.gguf");
-    let base = ["run", &path, "-p", "Hello", "--raw", "-c", "16", "--ignore-eos", "--temp", "0", "--json"];
+    let base = [
+        "run",
+        &path,
+        "-p",
+        "Hello",
+        "--raw",
+        "-c",
+        "16",
+        "--ignore-eos",
+        "--temp",
+        "0",
+        "--json",
+    ];
     let full: Value = serde_json::from_str(&ounce(&base).ok().out).unwrap();
     assert_eq!(full["stop_reason"], "context_full");
     for arch in ["llama", "gemma3", "qwen35"] {
@@ -98,41 +181,73 @@ fn a_full_context_ends_the_text_or_shifts() {
         args[1] = &path;
         args.extend(["--context-shift", "--keep", "2", "-n", "40"]);
         let shifted: Value = serde_json::from_str(&ounce(&args).ok().out).unwrap();
-        assert_eq!((&shifted["stop_reason"], &shifted["generated_tokens"]), (&"length".into(), &40.into()), "{arch}");
+        assert_eq!(
+            (&shifted["stop_reason"], &shifted["generated_tokens"]),
+            (&"length".into(), &40.into()),
+            "{arch}"
+        );
     }
 }
 
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
-    let mut child = command(&["run", &model("llama.f32.gguf"), "-p", "Hello", "--ignore-eos", "-c", "4096"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = command(&[
+        "run",
+        &model("llama.f32.gguf"),
+        "-p",
+        "Hello",
+        "--ignore-eos",
+        "-c",
+        "4096",
+    ])
+    .stdin(Stdio::null())
+    .stdout(Stdio::piped())
+    .stderr(Stdio::piped())
+    .spawn()
+    .unwrap();
     let mut out = BufReader::new(child.stdout.take().unwrap());
     let mut some = Vec::new();
     out.read_until(b' ', &mut some).unwrap();
     drop(out);
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(141), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        output.status.code(),
+        Some(141),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(
+        output.stderr.is_empty(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 /// Ctrl-C ends the answer with what there is, and says so by the exit code.
 #[test]
 #[cfg(unix)]
 fn ctrl_c_stops_the_answer() {
-    let mut child = command(&["run", &model("llama.f32.gguf"), "-p", "Hello", "--ignore-eos", "-c", "32768"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = command(&[
+        "run",
+        &model("llama.f32.gguf"),
+        "-p",
+        "Hello",
+        "--ignore-eos",
+        "-c",
+        "32768",
+    ])
+    .stdin(Stdio::null())
+    .stdout(Stdio::piped())
+    .stderr(Stdio::piped())
+    .spawn()
+    .unwrap();
     let mut out = BufReader::new(child.stdout.take().unwrap());
     let mut some = Vec::new();
     out.read_until(b' ', &mut some).unwrap();
-    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let killed = std::process::Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status()
+        .unwrap();
     assert!(killed.success());
     std::io::copy(&mut out, &mut std::io::sink()).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
@@ -144,19 +259,35 @@ fn ctrl_c_stops_the_answer() {
 fn a_file_that_shrinks_ends_the_run_cleanly() {
     let path = scratch("shrink").join("model.gguf");
     std::fs::copy(model("llama.f32.gguf"), &path).unwrap();
-    let mut child = command(&["run", &path.display().to_string(), "-p", "Hello", "--ignore-eos", "-c", "32768"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = command(&[
+        "run",
+        &path.display().to_string(),
+        "-p",
+        "Hello",
+        "--ignore-eos",
+        "-c",
+        "32768",
+    ])
+    .stdin(Stdio::null())
+    .stdout(Stdio::piped())
+    .stderr(Stdio::piped())
+    .spawn()
+    .unwrap();
     let mut out = BufReader::new(child.stdout.take().unwrap());
     let mut some = Vec::new();
     out.read_until(b' ', &mut some).unwrap();
-    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(4096)
+        .unwrap();
     std::io::copy(&mut out, &mut std::io::sink()).unwrap();
     let output = child.wait_with_output().unwrap();
     let err = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(74), "{err}");
-    assert!(err.contains("model.gguf") && err.contains("shrank"), "{err}");
+    assert!(
+        err.contains("model.gguf") && err.contains("shrank"),
+        "{err}"
+    );
 }

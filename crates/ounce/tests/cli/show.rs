@@ -13,18 +13,40 @@ use crate::harness::{model, ounce, scratch};
 fn the_report_and_the_document_agree_with_the_file() {
     let path = model("llama.f32.gguf");
     let text = ounce(&["show", &path, "--tensors", "--template"]).ok().out;
-    for part in ["llama", "F32", "blk.0.attn_q.weight", "general.architecture", "<|im_start|>"] {
+    for part in [
+        "llama",
+        "F32",
+        "blk.0.attn_q.weight",
+        "general.architecture",
+        "<|im_start|>",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
     let json: Value = serde_json::from_str(&ounce(&["show", &path, "--json"]).ok().out).unwrap();
     assert_eq!(json["metadata"]["general.architecture"], "llama");
-    assert_eq!(json["metadata"]["llama.attention.layer_norm_rms_epsilon"], 1e-6);
+    assert_eq!(
+        json["metadata"]["llama.attention.layer_norm_rms_epsilon"],
+        1e-6
+    );
     assert_eq!(json["metadata"]["tokenizer.ggml.tokens"]["len"], 515);
     assert_eq!(json["types"][0]["type"], "F32");
     let tensors = json["tensors"].as_array().unwrap();
-    let embd = tensors.iter().find(|t| t["name"] == "token_embd.weight").unwrap();
+    let embd = tensors
+        .iter()
+        .find(|t| t["name"] == "token_embd.weight")
+        .unwrap();
     assert_eq!(embd["shape"], serde_json::json!([64, 515]));
-    let elements: u64 = tensors.iter().map(|t| t["shape"].as_array().unwrap().iter().map(|d| d.as_u64().unwrap()).product::<u64>()).sum();
+    let elements: u64 = tensors
+        .iter()
+        .map(|t| {
+            t["shape"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|d| d.as_u64().unwrap())
+                .product::<u64>()
+        })
+        .sum();
     assert_eq!(json["parameters"].as_u64().unwrap(), elements);
 }
 
@@ -36,11 +58,16 @@ fn a_huge_file_is_shown_from_its_header() {
     let path = scratch("huge").join("huge.gguf");
     let cols = 4096;
     let rows = SIZE / 2 / cols;
-    let writer = Writer::new().str("general.architecture", "llama").tensor("token_embd.weight", &[cols, rows], TensorType::F16);
+    let writer = Writer::new().str("general.architecture", "llama").tensor(
+        "token_embd.weight",
+        &[cols, rows],
+        TensorType::F16,
+    );
     let header = writer.header();
     let mut file = std::fs::File::create(&path).unwrap();
     file.write_all(&header).unwrap();
-    file.set_len(header.len() as u64 + writer.data_len()).unwrap();
+    file.set_len(header.len() as u64 + writer.data_len())
+        .unwrap();
     // The last byte exists, so that the file is what it says to its end.
     file.seek(SeekFrom::End(-1)).unwrap();
     file.write_all(&[0]).unwrap();
@@ -60,14 +87,22 @@ fn a_huge_file_is_shown_from_its_header() {
 /// Peak resident bytes of a run, as the shell's `ulimit`-free view of `/proc` gives it: sampled by the child itself.
 #[cfg(target_os = "linux")]
 fn peak_resident(args: &[&str]) -> u64 {
-    let mut child = crate::harness::command(args).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let mut child = crate::harness::command(args)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
     let path = format!("/proc/{}/status", child.id());
     let mut peak = 0;
     loop {
         if let Ok(text) = std::fs::read_to_string(&path)
             && let Some(line) = text.lines().find(|l| l.starts_with("VmHWM:"))
         {
-            let kib: u64 = line.split_ascii_whitespace().nth(1).unwrap().parse().unwrap();
+            let kib: u64 = line
+                .split_ascii_whitespace()
+                .nth(1)
+                .unwrap()
+                .parse()
+                .unwrap();
             peak = peak.max(kib * 1024);
         }
         if child.try_wait().unwrap().is_some() {

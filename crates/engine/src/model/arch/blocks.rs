@@ -24,19 +24,42 @@ impl<'a> Block<'a> {
     }
 
     /// `blk.<i>.<tensor>.weight` as a matrix, with no bias.
-    pub fn matrix(&self, tensor: &str, rows: usize, cols: usize) -> Result<(MatRef, Option<VecRef>), EngineError> {
-        Ok((self.file.matrix(&self.name(&format!("{tensor}.weight")), rows, cols)?, None))
+    pub fn matrix(
+        &self,
+        tensor: &str,
+        rows: usize,
+        cols: usize,
+    ) -> Result<(MatRef, Option<VecRef>), EngineError> {
+        Ok((
+            self.file
+                .matrix(&self.name(&format!("{tensor}.weight")), rows, cols)?,
+            None,
+        ))
     }
 
     /// As [`Block::matrix`], with `<tensor>.bias` if the file holds one.
-    pub fn biased(&self, tensor: &str, rows: usize, cols: usize) -> Result<(MatRef, Option<VecRef>), EngineError> {
-        let bias = self.file.optional_vector(&self.name(&format!("{tensor}.bias")), rows)?;
+    pub fn biased(
+        &self,
+        tensor: &str,
+        rows: usize,
+        cols: usize,
+    ) -> Result<(MatRef, Option<VecRef>), EngineError> {
+        let bias = self
+            .file
+            .optional_vector(&self.name(&format!("{tensor}.bias")), rows)?;
         Ok((self.matrix(tensor, rows, cols)?.0, bias))
     }
 
     /// A stack of `n` matrices.
-    pub fn matrices(&self, tensor: &str, n: usize, rows: usize, cols: usize) -> Result<MatRef, EngineError> {
-        self.file.matrices(&self.name(&format!("{tensor}.weight")), n, rows, cols)
+    pub fn matrices(
+        &self,
+        tensor: &str,
+        n: usize,
+        rows: usize,
+        cols: usize,
+    ) -> Result<MatRef, EngineError> {
+        self.file
+            .matrices(&self.name(&format!("{tensor}.weight")), n, rows, cols)
     }
 
     /// `blk.<i>.<name>` as a vector; the full suffix is given, for not every name ends in `.weight`.
@@ -62,20 +85,35 @@ pub struct AttentionStyle {
 }
 
 /// `attn_output · attention(q, k, v)` of the normed rows `h`.
-pub fn attention(g: &mut Graph, b: &Block<'_>, hp: &Hparams, style: AttentionStyle, h: V, angles: V) -> Result<V, EngineError> {
+pub fn attention(
+    g: &mut Graph,
+    b: &Block<'_>,
+    hp: &Hparams,
+    style: AttentionStyle,
+    h: V,
+    angles: V,
+) -> Result<V, EngineError> {
     let (dk, dv) = (hp.head_dim_k, hp.head_dim_v);
-    let [q, k, v] = g.linear(h, [
-        b.biased("attn_q", hp.n_head * dk, hp.n_embd)?,
-        b.biased("attn_k", hp.n_head_kv * dk, hp.n_embd)?,
-        b.biased("attn_v", hp.n_head_kv * dv, hp.n_embd)?,
-    ]);
+    let [q, k, v] = g.linear(
+        h,
+        [
+            b.biased("attn_q", hp.n_head * dk, hp.n_embd)?,
+            b.biased("attn_k", hp.n_head_kv * dk, hp.n_embd)?,
+            b.biased("attn_v", hp.n_head_kv * dv, hp.n_embd)?,
+        ],
+    );
     if style.qk_norm {
         g.rms_norm_in_place(q, b.vector("attn_q_norm.weight", dk)?, hp.rms_eps);
         g.rms_norm_in_place(k, b.vector("attn_k_norm.weight", dk)?, hp.rms_eps);
     }
     g.rope(q, dk, style.rope, angles);
     g.rope(k, dk, style.rope, angles);
-    let kv = KvSpec { n_head_kv: hp.n_head_kv, head_dim_k: dk, head_dim_v: dv, window: style.window };
+    let kv = KvSpec {
+        n_head_kv: hp.n_head_kv,
+        head_dim_k: dk,
+        head_dim_v: dv,
+        window: style.window,
+    };
     let a = g.attention([q, k, v], kv, 1.0 / (dk as f32).sqrt());
     let [o] = g.linear(a, [b.biased("attn_output", hp.n_embd, hp.n_head * dv)?]);
     Ok(o)
@@ -83,7 +121,13 @@ pub fn attention(g: &mut Graph, b: &Block<'_>, hp: &Hparams, style: AttentionSty
 
 /// `down · (silu(gate · h) ⊙ up · h)` (Shazeer, arXiv 2002.05202).
 pub fn swiglu(g: &mut Graph, b: &Block<'_>, hp: &Hparams, h: V) -> Result<V, EngineError> {
-    let [gate, up] = g.linear(h, [b.biased("ffn_gate", hp.n_ff, hp.n_embd)?, b.biased("ffn_up", hp.n_ff, hp.n_embd)?]);
+    let [gate, up] = g.linear(
+        h,
+        [
+            b.biased("ffn_gate", hp.n_ff, hp.n_embd)?,
+            b.biased("ffn_up", hp.n_ff, hp.n_embd)?,
+        ],
+    );
     g.silu_mul(gate, up);
     let [down] = g.linear(gate, [b.biased("ffn_down", hp.n_embd, hp.n_ff)?]);
     Ok(down)
@@ -96,8 +140,17 @@ pub fn embedding(file: &ModelFile, hp: &Hparams) -> Result<MatRef, EngineError> 
 
 /// Final norm and output matrix; a file without `output.weight` shares the embedding table.
 pub fn output(g: &mut Graph, file: &ModelFile, hp: &Hparams, x: V) -> Result<(), EngineError> {
-    let head = if file.has("output.weight") { file.matrix("output.weight", hp.n_vocab, hp.n_embd)? } else { embedding(file, hp)? };
-    g.output(x, file.vector("output_norm.weight", hp.n_embd)?, hp.rms_eps, head);
+    let head = if file.has("output.weight") {
+        file.matrix("output.weight", hp.n_vocab, hp.n_embd)?
+    } else {
+        embedding(file, hp)?
+    };
+    g.output(
+        x,
+        file.vector("output_norm.weight", hp.n_embd)?,
+        hp.rms_eps,
+        head,
+    );
     Ok(())
 }
 

@@ -12,8 +12,15 @@ use crate::model::hparams::{Hparams, Keys};
 pub fn build(file: &ModelFile, hp: &Hparams) -> Result<Graph, EngineError> {
     let keys = Keys::new(file)?;
     if keys.u32_or("expert_count", 0)? != 0 {
-        return Err(keys.bad("expert_count", "mixtures of experts of architecture llama (Mixtral) are not supported"));
+        return Err(keys.bad(
+            "expert_count",
+            "mixtures of experts of architecture llama (Mixtral) are not supported",
+        ));
     }
-    let style = AttentionStyle { rope: RopeKind::Norm, qk_norm: false, window: None };
+    let style = AttentionStyle {
+        rope: RopeKind::Norm,
+        qk_norm: false,
+        window: None,
+    };
     decoder(file, hp, style, |g, b, h| swiglu(g, b, hp, h))
 }

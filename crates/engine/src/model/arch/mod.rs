@@ -31,8 +31,15 @@ const ARCHS: &[(&str, Build)] = &[
 /// # Errors
 /// The name is not in the table; the error lists what is.
 pub fn find(name: &str) -> Result<Build, EngineError> {
-    ARCHS.iter().find(|(n, _)| *n == name).map(|(_, build)| *build).ok_or_else(|| {
-        let known: Vec<&str> = ARCHS.iter().map(|(n, _)| *n).collect();
-        EngineError::UnknownArch { name: name.to_owned(), known: known.join(", ") }
-    })
+    ARCHS
+        .iter()
+        .find(|(n, _)| *n == name)
+        .map(|(_, build)| *build)
+        .ok_or_else(|| {
+            let known: Vec<&str> = ARCHS.iter().map(|(n, _)| *n).collect();
+            EngineError::UnknownArch {
+                name: name.to_owned(),
+                known: known.join(", "),
+            }
+        })
 }

@@ -10,6 +10,10 @@ use crate::model::hparams::Hparams;
 
 /// As Llama, with NeoX rope and biases on q, k and v.
 pub fn build(file: &ModelFile, hp: &Hparams) -> Result<Graph, EngineError> {
-    let style = AttentionStyle { rope: RopeKind::Neox, qk_norm: false, window: None };
+    let style = AttentionStyle {
+        rope: RopeKind::Neox,
+        qk_norm: false,
+        window: None,
+    };
     decoder(file, hp, style, |g, b, h| swiglu(g, b, hp, h))
 }

@@ -9,7 +9,11 @@ use crate::model::graph::Graph;
 use crate::model::hparams::Hparams;
 
 /// What Qwen 3's attention adds to Qwen 2's: a norm of each query and key head, no bias.
-pub(super) const STYLE: AttentionStyle = AttentionStyle { rope: RopeKind::Neox, qk_norm: true, window: None };
+pub(super) const STYLE: AttentionStyle = AttentionStyle {
+    rope: RopeKind::Neox,
+    qk_norm: true,
+    window: None,
+};
 
 /// As Qwen 2, with [`STYLE`].
 pub fn build(file: &ModelFile, hp: &Hparams) -> Result<Graph, EngineError> {

@@ -25,9 +25,17 @@ pub fn build(file: &ModelFile, hp: &Hparams) -> Result<Graph, EngineError> {
     for (i, &recurrent) in recurrent.iter().enumerate() {
         let b = Block::new(file, i);
         let h = g.rms_norm(x, b.vector("attn_norm.weight", hp.n_embd)?, hp.rms_eps);
-        let a = if recurrent { delta_net(&mut g, &b, hp, &keys, net, h)? } else { gated_attention(&mut g, &b, hp, h, angles)? };
+        let a = if recurrent {
+            delta_net(&mut g, &b, hp, &keys, net, h)?
+        } else {
+            gated_attention(&mut g, &b, hp, h, angles)?
+        };
         g.add(x, a);
-        let h = g.rms_norm(x, b.vector("post_attention_norm.weight", hp.n_embd)?, hp.rms_eps);
+        let h = g.rms_norm(
+            x,
+            b.vector("post_attention_norm.weight", hp.n_embd)?,
+            hp.rms_eps,
+        );
         let f = swiglu(&mut g, &b, hp, h)?;
         g.add(x, f);
     }
@@ -44,20 +52,39 @@ fn net(keys: &Keys<'_>, hp: &Hparams) -> Result<DeltaNet, EngineError> {
     };
     let n_inner = keys.count("ssm.inner_size", 1 << 24)?;
     if net.n_head_v * net.head_dim != n_inner {
-        return Err(keys.bad("ssm.inner_size", format!("{n_inner} is not {} heads of {}", net.n_head_v, net.head_dim)));
+        return Err(keys.bad(
+            "ssm.inner_size",
+            format!(
+                "{n_inner} is not {} heads of {}",
+                net.n_head_v, net.head_dim
+            ),
+        ));
     }
     if net.n_head_v % net.n_head_k != 0 {
-        return Err(keys.bad("ssm.group_count", format!("{} does not divide the {} value heads", net.n_head_k, net.n_head_v)));
+        return Err(keys.bad(
+            "ssm.group_count",
+            format!(
+                "{} does not divide the {} value heads",
+                net.n_head_k, net.n_head_v
+            ),
+        ));
     }
     Ok(net)
 }
 
 /// Which layers are recurrent: the array if the file has one, else all but every `full_attention_interval`-th.
-fn recurrent_layers(keys: &Keys<'_>, file: &ModelFile, hp: &Hparams) -> Result<Vec<bool>, EngineError> {
+fn recurrent_layers(
+    keys: &Keys<'_>,
+    file: &ModelFile,
+    hp: &Hparams,
+) -> Result<Vec<bool>, EngineError> {
     if let Some(Value::Array(array)) = keys.value("attention.recurrent_layers") {
         let layers: Vec<bool> = array.bools(file.bytes())?.take(hp.n_layer).collect();
         if layers.len() < hp.n_layer {
-            return Err(keys.bad("attention.recurrent_layers", format!("{} entries for {} layers", layers.len(), hp.n_layer)));
+            return Err(keys.bad(
+                "attention.recurrent_layers",
+                format!("{} entries for {} layers", layers.len(), hp.n_layer),
+            ));
         }
         return Ok(layers);
     }
@@ -65,38 +92,71 @@ fn recurrent_layers(keys: &Keys<'_>, file: &ModelFile, hp: &Hparams) -> Result<V
     Ok((0..hp.n_layer).map(|i| (i + 1) % interval != 0).collect())
 }
 
-fn gated_attention(g: &mut Graph, b: &Block<'_>, hp: &Hparams, h: V, angles: V) -> Result<V, EngineError> {
+fn gated_attention(
+    g: &mut Graph,
+    b: &Block<'_>,
+    hp: &Hparams,
+    h: V,
+    angles: V,
+) -> Result<V, EngineError> {
     let (dk, dv) = (hp.head_dim_k, hp.head_dim_v);
     // Per head: dk rows of query, then as many of output gate.
-    let [qg, k, v] = g.linear(h, [
-        b.matrix("attn_q", hp.n_head * 2 * dk, hp.n_embd)?,
-        b.matrix("attn_k", hp.n_head_kv * dk, hp.n_embd)?,
-        b.matrix("attn_v", hp.n_head_kv * dv, hp.n_embd)?,
-    ]);
+    let [qg, k, v] = g.linear(
+        h,
+        [
+            b.matrix("attn_q", hp.n_head * 2 * dk, hp.n_embd)?,
+            b.matrix("attn_k", hp.n_head_kv * dk, hp.n_embd)?,
+            b.matrix("attn_v", hp.n_head_kv * dv, hp.n_embd)?,
+        ],
+    );
     let [q, gate] = g.split_heads(qg, dk);
     g.rms_norm_in_place(q, b.vector("attn_q_norm.weight", dk)?, hp.rms_eps);
     g.rms_norm_in_place(k, b.vector("attn_k_norm.weight", dk)?, hp.rms_eps);
     g.rope(q, dk, RopeKind::Neox, angles);
     g.rope(k, dk, RopeKind::Neox, angles);
-    let kv = KvSpec { n_head_kv: hp.n_head_kv, head_dim_k: dk, head_dim_v: dv, window: None };
+    let kv = KvSpec {
+        n_head_kv: hp.n_head_kv,
+        head_dim_k: dk,
+        head_dim_v: dv,
+        window: None,
+    };
     let a = g.attention([q, k, v], kv, 1.0 / (dk as f32).sqrt());
     g.sigmoid_mul(a, gate);
     let [o] = g.linear(a, [b.matrix("attn_output", hp.n_embd, hp.n_head * dv)?]);
     Ok(o)
 }
 
-fn delta_net(g: &mut Graph, b: &Block<'_>, hp: &Hparams, keys: &Keys<'_>, net: DeltaNet, h: V) -> Result<V, EngineError> {
+fn delta_net(
+    g: &mut Graph,
+    b: &Block<'_>,
+    hp: &Hparams,
+    keys: &Keys<'_>,
+    net: DeltaNet,
+    h: V,
+) -> Result<V, EngineError> {
     let kernel = keys.count("ssm.conv_kernel", MAX_CONV_KERNEL as u32)?;
     let n_inner = net.n_head_v * net.head_dim;
     let n_conv = 2 * net.n_head_k * net.head_dim + n_inner;
-    let [qkv, z, alpha, beta] = g.linear(h, [
-        b.matrix("attn_qkv", n_conv, hp.n_embd)?,
-        b.matrix("attn_gate", n_inner, hp.n_embd)?,
-        b.matrix("ssm_alpha", net.n_head_v, hp.n_embd)?,
-        b.matrix("ssm_beta", net.n_head_v, hp.n_embd)?,
-    ]);
-    let qkv = g.causal_conv(qkv, b.f32_matrix("ssm_conv1d.weight", n_conv, kernel)?, kernel);
-    g.delta_gates(alpha, beta, b.vector("ssm_dt.bias", net.n_head_v)?, b.vector("ssm_a", net.n_head_v)?);
+    let [qkv, z, alpha, beta] = g.linear(
+        h,
+        [
+            b.matrix("attn_qkv", n_conv, hp.n_embd)?,
+            b.matrix("attn_gate", n_inner, hp.n_embd)?,
+            b.matrix("ssm_alpha", net.n_head_v, hp.n_embd)?,
+            b.matrix("ssm_beta", net.n_head_v, hp.n_embd)?,
+        ],
+    );
+    let qkv = g.causal_conv(
+        qkv,
+        b.f32_matrix("ssm_conv1d.weight", n_conv, kernel)?,
+        kernel,
+    );
+    g.delta_gates(
+        alpha,
+        beta,
+        b.vector("ssm_dt.bias", net.n_head_v)?,
+        b.vector("ssm_a", net.n_head_v)?,
+    );
     let o = g.delta_net(qkv, alpha, beta, net);
     g.gated_norm(o, z, b.vector("ssm_norm.weight", net.head_dim)?, hp.rms_eps);
     let [out] = g.linear(o, [b.matrix("ssm_out", hp.n_embd, n_inner)?]);

@@ -83,16 +83,28 @@ mod avx2 {
     /// The products of some rows with some tokens.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
-    fn tile<F: Float, const ROWS: usize, const TOKENS: usize>(v: Avx2, w: [&[u8]; ROWS], x: [&[f32]; TOKENS]) -> [[f32; TOKENS]; ROWS] {
+    fn tile<F: Float, const ROWS: usize, const TOKENS: usize>(
+        v: Avx2,
+        w: [&[u8]; ROWS],
+        x: [&[f32]; TOKENS],
+    ) -> [[f32; TOKENS]; ROWS] {
         let cols = x[0].len();
         let n = cols / LANES * LANES;
         assert!(x.iter().all(|x| x.len() == cols) && w.iter().all(|w| w.len() == cols * F::BYTES));
         let mut sums = [[[_mm256_setzero_ps(); 2]; TOKENS]; ROWS];
         for c in (0..n).step_by(LANES) {
             // SAFETY: `c + LANES` is at most the length of each `x`.
-            let x = x.map(|x| unsafe { [_mm256_loadu_ps(x.as_ptr().add(c)), _mm256_loadu_ps(x.as_ptr().add(c + 8))] });
+            let x = x.map(|x| unsafe {
+                [
+                    _mm256_loadu_ps(x.as_ptr().add(c)),
+                    _mm256_loadu_ps(x.as_ptr().add(c + 8)),
+                ]
+            });
             for (sums, w) in sums.iter_mut().zip(w) {
-                let w = [F::load8(v, &w[c * F::BYTES..]), F::load8(v, &w[(c + 8) * F::BYTES..])];
+                let w = [
+                    F::load8(v, &w[c * F::BYTES..]),
+                    F::load8(v, &w[(c + 8) * F::BYTES..]),
+                ];
                 for (sums, x) in sums.iter_mut().zip(x) {
                     sums[0] = _mm256_fmadd_ps(w[0], x[0], sums[0]);
                     sums[1] = _mm256_fmadd_ps(w[1], x[1], sums[1]);
