@@ -77,7 +77,7 @@ impl TensorType {
     /// Bytes of a row of `n` elements, or `None` when `n` is not a whole number of blocks or overflows.
     pub fn row_bytes(self, n: u64) -> Option<u64> {
         let block = self.block_len() as u64;
-        if n % block != 0 {
+        if !n.is_multiple_of(block) {
             return None;
         }
         (n / block).checked_mul(self.block_bytes() as u64)

@@ -118,7 +118,7 @@ impl Pool {
         let mut spun = 0u32;
         while s.busy.load(Ordering::Acquire) != 0 {
             spun += 1;
-            if !s.spins || (spun % 256 == 0 && start.elapsed() > SPIN) {
+            if !s.spins || (spun.is_multiple_of(256) && start.elapsed() > SPIN) {
                 std::thread::yield_now();
             } else {
                 std::hint::spin_loop();
@@ -168,18 +168,10 @@ fn work(i: usize, s: &Shared, parked: &AtomicBool) {
 
 /// Returns the epoch that follows `seen`.
 fn wait(s: &Shared, parked: &AtomicBool, seen: usize) -> usize {
-    let start = Instant::now();
-    let mut spun = 0u32;
-    while s.spins {
-        let epoch = s.epoch.load(Ordering::Acquire);
-        if epoch != seen {
-            return epoch;
-        }
-        std::hint::spin_loop();
-        spun += 1;
-        if spun % 256 == 0 && start.elapsed() > SPIN {
-            break;
-        }
+    if s.spins
+        && let Some(epoch) = spin(s, seen)
+    {
+        return epoch;
     }
     parked.store(true, Ordering::SeqCst);
     loop {
@@ -189,6 +181,23 @@ fn wait(s: &Shared, parked: &AtomicBool, seen: usize) -> usize {
             return epoch;
         }
         std::thread::park();
+    }
+}
+
+/// As [`wait`], for a moment only.
+fn spin(s: &Shared, seen: usize) -> Option<usize> {
+    let start = Instant::now();
+    let mut spun = 0u32;
+    loop {
+        let epoch = s.epoch.load(Ordering::Acquire);
+        if epoch != seen {
+            return Some(epoch);
+        }
+        std::hint::spin_loop();
+        spun += 1;
+        if spun.is_multiple_of(256) && start.elapsed() > SPIN {
+            return None;
+        }
     }
 }
 

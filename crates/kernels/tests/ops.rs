@@ -121,7 +121,8 @@ proptest! {
     fn gates(n in 1usize..40_000, seed: u64) {
         let (x, y) = (random(n, seed), random(n, seed ^ 1));
         type Binary = fn(&Cpu, &mut [f32], &[f32]);
-        let cases: [(&str, Binary, fn(f64, f64) -> f64); 3] = [
+        type Definition = fn(f64, f64) -> f64;
+        let cases: [(&str, Binary, Definition); 3] = [
             ("silu_mul", silu_mul, |x, y| silu(x) * y),
             ("sigmoid_mul", sigmoid_mul, |x, y| x * sigmoid(y)),
             ("add", add, |x, y| x + y),
@@ -164,8 +165,8 @@ proptest! {
         let mut want = d(&x);
         for (t, row) in want.chunks_mut(heads * head_dim).enumerate() {
             for head in row.chunks_mut(head_dim) {
-                for j in 0..half {
-                    let theta = (pos0 + t) as f64 * 0.9f64.powi(j as i32) / f64::from(divisors[j]);
+                for (j, divisor) in divisors.iter().enumerate() {
+                    let theta = (pos0 + t) as f64 * 0.9f64.powi(j as i32) / f64::from(*divisor);
                     let (a, b) = if neox { (j, j + half) } else { (2 * j, 2 * j + 1) };
                     let (x, y, m) = (head[a], head[b], 1.1);
                     head[a] = (x * theta.cos() - y * theta.sin()) * m;

@@ -48,7 +48,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
-    Run(verbs::run::Args),
+    Run(Box<verbs::run::Args>),
     Pull(verbs::pull::Args),
     List(verbs::list::Args),
     Rm(verbs::rm::Args),
@@ -66,7 +66,7 @@ type Outcome = Result<ExitCode, Box<dyn std::error::Error>>;
 fn main() -> ExitCode {
     let cli = Cli::parse_from(args::expand(std::env::args_os()));
     let outcome = match cli.verb {
-        Verb::Run(a) => verbs::run::run(a),
+        Verb::Run(a) => verbs::run::run(*a),
         Verb::Pull(a) => verbs::pull::run(a),
         Verb::List(a) => verbs::list::run(a),
         Verb::Rm(a) => verbs::rm::run(a),

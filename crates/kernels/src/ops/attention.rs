@@ -126,7 +126,7 @@ pub fn attention(cpu: &Cpu, a: &Attention<'_>, scratch: &mut AttnScratch, out: &
     let n_tiles = a.n_tokens.div_ceil(tile);
     let (start, end) = a.visible(a.pos0);
     // Only a lone token is divided: of more, there are tiles enough.
-    let n_parts = if a.n_tokens == 1 && a.n_head_kv % n_threads != 0 {
+    let n_parts = if a.n_tokens == 1 && !a.n_head_kv.is_multiple_of(n_threads) {
         ((end - start) / MIN_PART).clamp(1, n_threads)
     } else {
         1

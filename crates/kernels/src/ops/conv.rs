@@ -28,7 +28,7 @@ pub fn causal_conv1d_silu(
         w.len() == k * n_ch
             && state.len() == (k - 1) * n_ch
             && x.len() == y.len()
-            && x.len() % n_ch == 0
+            && x.len().is_multiple_of(n_ch)
     );
     let n_tokens = x.len() / n_ch;
     let (state, y) = (SharedSlice::new(state), SharedSlice::new(y));

@@ -148,7 +148,7 @@ pub fn delta_net_gates(
 ) {
     assert!(
         alpha.len() == beta.len()
-            && alpha.len() % dt_bias.len() == 0
+            && alpha.len().is_multiple_of(dt_bias.len())
             && dt_bias.len() == ssm_a.len()
     );
     for row in alpha.chunks_exact_mut(dt_bias.len()) {

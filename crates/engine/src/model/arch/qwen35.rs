@@ -60,7 +60,7 @@ fn net(keys: &Keys<'_>, hp: &Hparams) -> Result<DeltaNet, EngineError> {
             ),
         ));
     }
-    if net.n_head_v % net.n_head_k != 0 {
+    if !net.n_head_v.is_multiple_of(net.n_head_k) {
         return Err(keys.bad(
             "ssm.group_count",
             format!(
