@@ -1,6 +1,6 @@
 //! A minimal writer, for tests and tools that need small or deliberately broken files.
 
-use crate::{TensorType, ValueKind};
+use crate::{TensorType, Value, ValueKind};
 
 /// Collects a header and writes it out.
 #[derive(Clone, Debug)]
@@ -105,6 +105,33 @@ impl Writer {
             .iter()
             .for_each(|x| bytes.extend_from_slice(&x.to_le_bytes()));
         self.raw(key, ValueKind::Array as u32, &bytes)
+    }
+
+    /// A value as another file holds it; `bytes` are that file's, for arrays.
+    ///
+    /// # Panics
+    /// When `bytes` are not those that the value was parsed from.
+    pub fn value(self, key: &str, value: &Value, bytes: &[u8]) -> Writer {
+        let kind = value.kind() as u32;
+        match value {
+            Value::U8(x) => self.raw(key, kind, &[*x]),
+            Value::I8(x) => self.raw(key, kind, &x.to_le_bytes()),
+            Value::U16(x) => self.raw(key, kind, &x.to_le_bytes()),
+            Value::I16(x) => self.raw(key, kind, &x.to_le_bytes()),
+            Value::U32(x) => self.raw(key, kind, &x.to_le_bytes()),
+            Value::I32(x) => self.raw(key, kind, &x.to_le_bytes()),
+            Value::U64(x) => self.raw(key, kind, &x.to_le_bytes()),
+            Value::I64(x) => self.raw(key, kind, &x.to_le_bytes()),
+            Value::F32(x) => self.raw(key, kind, &x.to_le_bytes()),
+            Value::F64(x) => self.raw(key, kind, &x.to_le_bytes()),
+            Value::Bool(x) => self.bool(key, *x),
+            Value::String(x) => self.str(key, x),
+            Value::Array(a) => {
+                let mut out = array_head(a.kind, a.len as usize);
+                out.extend_from_slice(&bytes[a.span.start as usize..a.span.end as usize]);
+                self.raw(key, kind, &out)
+            }
+        }
     }
 
     /// A tensor info as given.

@@ -3,6 +3,7 @@
 mod errors;
 mod harness;
 mod house;
+mod hub;
 mod real;
 mod run;
 mod show;
