@@ -38,16 +38,16 @@ pub fn open_model(reference: &str) -> Result<Arc<Model>, Failure> {
 #[derive(clap::Args, Clone, Debug)]
 pub struct ContextArgs {
     /// Tokens the context holds.
-    #[arg(short = 'c', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short = 'c', long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
     ctx_size: Option<u32>,
     /// Threads; the default is the physical cores this process may use.
-    #[arg(short = 't', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(short = 't', long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
     /// Prompt tokens fed at most at once (an upper bound of -ub).
-    #[arg(short = 'b', long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short = 'b', long, value_name = "N", allow_negative_numbers = true, default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..))]
     batch_size: u32,
     /// Tokens of a prefill chunk; short form -ub.
-    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     ubatch_size: u32,
     /// Cache type of keys: f32, f16, bf16, q8_0, q4_0; short form -ctk.
     #[arg(long, value_name = "T", default_value = "f16")]

@@ -8,6 +8,7 @@ mod attention;
 mod conv;
 mod delta_net;
 mod elementwise;
+mod floats;
 mod kv;
 pub mod linear;
 mod math;

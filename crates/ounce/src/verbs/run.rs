@@ -25,9 +25,10 @@ const DEFAULT_MODEL: &str = "smollm2";
 /// The generated text alone goes to standard output. `ounce run "some words"` asks the default model (smollm2);
 /// a first word without spaces is a model.
 #[derive(clap::Args)]
+#[command(override_usage = "ounce run [OPTIONS] [MODEL] [PROMPT]...")]
 pub struct Args {
     /// Path or name of the model, then the prompt.
-    #[arg(value_name = "[MODEL] [PROMPT]")]
+    #[arg(value_name = "MODEL, PROMPT")]
     words: Vec<String>,
     /// The model; all words are then the prompt.
     #[arg(short = 'm', long)]
@@ -60,7 +61,12 @@ pub struct Args {
     #[arg(long)]
     context_shift: bool,
     /// Tokens at the start that --context-shift keeps.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        allow_negative_numbers = true
+    )]
     keep: usize,
     #[command(flatten)]
     context: ContextArgs,
@@ -86,7 +92,7 @@ struct SamplingArgs {
     )]
     temp: Option<f32>,
     /// 0 keeps all [default: the model's, or 40].
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32))]
+    #[arg(long, value_name = "K", allow_negative_numbers = true, value_parser = clap::value_parser!(u32))]
     top_k: Option<u32>,
     /// 1 keeps all [default: the model's, or 0.95].
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
@@ -106,7 +112,7 @@ struct SamplingArgs {
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     repeat_penalty: Option<f32>,
     /// Tokens that penalties look back on [default: the model's, or 64].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     repeat_last_n: Option<u32>,
     /// [default: 0].
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
