@@ -1,13 +1,11 @@
 //! Rows of the key/value cache: their types, how floats become them and come back.
 
 use std::fmt;
-use std::ops::Range;
 use std::str::FromStr;
 
-use super::floats::{Floats, WIDTH, for_floats};
 use super::split;
 use crate::quant::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
-use crate::{Cpu, SharedSlice};
+use crate::{Cpu, Isa, SharedSlice};
 
 /// Type of the cache's elements. The quantised ones have the layout of the tensor types of the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,34 +108,15 @@ pub struct KvRows<'a> {
 }
 
 impl KvRows<'_> {
-    /// The bytes of head `h`, each head having `head_bytes`, at each of the positions.
-    #[inline(always)]
-    pub(crate) fn head(
-        &self,
-        positions: Range<usize>,
-        h: usize,
-        head_bytes: usize,
-    ) -> impl Iterator<Item = &[u8]> {
-        // A division a row would cost as much as reading it.
-        let mut slot = match positions.start < self.n_past {
-            true => positions.start % self.n_slots,
-            false => 0,
+    /// The bytes of a position's head `h`, each head having `head_bytes`.
+    #[inline]
+    pub(crate) fn head(&self, position: usize, h: usize, head_bytes: usize) -> &[u8] {
+        let (rows, row) = match position.checked_sub(self.n_past) {
+            None => (self.past, position % self.n_slots),
+            Some(row) => (self.fresh, row),
         };
-        positions.map(move |position| {
-            let (rows, row) = match position.checked_sub(self.n_past) {
-                None => {
-                    let row = slot;
-                    slot = if slot + 1 == self.n_slots {
-                        0
-                    } else {
-                        slot + 1
-                    };
-                    (self.past, row)
-                }
-                Some(row) => (self.fresh, row),
-            };
-            &rows[row * self.row_bytes + h * head_bytes..][..head_bytes]
-        })
+        let start = row * self.row_bytes + h * head_bytes;
+        &rows[start..start + head_bytes]
     }
 }
 
@@ -155,28 +134,24 @@ pub fn kv_store(cpu: &Cpu, ty: KvType, x: &[f32], out: &mut [u8]) {
         let (start, end) = (pieces.start * PIECE, (pieces.end * PIECE).min(x.len()));
         // SAFETY: pieces do not overlap and are whole blocks.
         let out = unsafe { out.slice_mut(ty.row_bytes(start)..ty.row_bytes(end)) };
-        let x = &x[start..end];
-        for_floats!(cpu.isa, store, (ty: KvType, x: &[f32], out: &mut [u8]));
+        store(cpu.isa, ty, &x[start..end], out);
     });
 }
 
-#[inline(always)]
-fn store<L: Floats>(l: L, ty: KvType, x: &[f32], out: &mut [u8]) {
+fn store(isa: Isa, ty: KvType, x: &[f32], out: &mut [u8]) {
     match ty {
         KvType::F32 => store_all(x, out, f32::to_le_bytes),
         KvType::BF16 => store_all(x, out, |x| f32_to_bf16(x).to_le_bytes()),
-        KvType::F16 => {
-            for (x, out) in x.chunks(WIDTH).zip(out.chunks_mut(2 * WIDTH)) {
-                let bits = l.to_halves(l.load_part(x));
-                for (bits, out) in bits.iter().zip(out.chunks_exact_mut(2)) {
-                    out.copy_from_slice(&bits.to_le_bytes());
-                }
-            }
-        }
+        KvType::F16 => match isa {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: `Isa` is chosen only where the CPU has F16C.
+            Isa::Avx2 | Isa::Avx512 => unsafe { x86::store_f16(x, out) },
+            _ => store_all(x, out, |x| f32_to_f16(x).to_le_bytes()),
+        },
         KvType::Q8_0 => {
-            let blocks = out.as_chunks_mut::<{ 2 + BLOCK }>().0;
-            for (x, out) in x.as_chunks::<BLOCK>().0.iter().zip(blocks) {
-                let d = largest(x) / 127.0;
+            for (x, out) in x.chunks_exact(BLOCK).zip(out.chunks_exact_mut(2 + BLOCK)) {
+                let max = x.iter().fold(0.0f32, |m, x| m.max(x.abs()));
+                let d = max / 127.0;
                 let id = if d == 0.0 { 0.0 } else { 1.0 / d };
                 out[..2].copy_from_slice(&f32_to_f16(d).to_le_bytes());
                 for (q, x) in out[2..].iter_mut().zip(x) {
@@ -185,11 +160,14 @@ fn store<L: Floats>(l: L, ty: KvType, x: &[f32], out: &mut [u8]) {
             }
         }
         KvType::Q4_0 => {
-            let blocks = out.as_chunks_mut::<{ 2 + BLOCK / 2 }>().0;
-            for (x, out) in x.as_chunks::<BLOCK>().0.iter().zip(blocks) {
-                // The element of largest magnitude, the first of such, becomes -8 exactly.
-                let size = largest(x);
-                let max = x.iter().find(|x| x.abs() == size).copied().unwrap_or(0.0);
+            for (x, out) in x
+                .chunks_exact(BLOCK)
+                .zip(out.chunks_exact_mut(2 + BLOCK / 2))
+            {
+                // The element of largest magnitude, with its sign, becomes -8 exactly.
+                let max = x
+                    .iter()
+                    .fold(0.0f32, |m, x| if x.abs() > m.abs() { *x } else { m });
                 let d = max / -8.0;
                 let id = if d == 0.0 { 0.0 } else { 1.0 / d };
                 out[..2].copy_from_slice(&f32_to_f16(d).to_le_bytes());
@@ -202,44 +180,29 @@ fn store<L: Floats>(l: L, ty: KvType, x: &[f32], out: &mut [u8]) {
     }
 }
 
-/// The largest magnitude; NaN has none.
-#[inline(always)]
-fn largest(x: &[f32; BLOCK]) -> f32 {
-    let larger = |a: f32, b: f32| if b > a { b } else { a };
-    let mut best = [0.0; WIDTH];
-    for x in x.as_chunks::<WIDTH>().0 {
-        for (best, x) in best.iter_mut().zip(x) {
-            *best = larger(*best, x.abs());
-        }
-    }
-    best.into_iter().fold(0.0, larger)
-}
-
-#[inline(always)]
 fn store_all<const N: usize>(x: &[f32], out: &mut [u8], f: impl Fn(f32) -> [u8; N]) {
-    for (x, out) in x.iter().zip(out.as_chunks_mut().0) {
-        *out = f(*x);
+    for (x, out) in x.iter().zip(out.chunks_exact_mut(N)) {
+        out.copy_from_slice(&f(*x));
     }
 }
 
 /// The floats that a head's bytes stand for.
 #[inline(always)]
-pub(crate) fn load<L: Floats>(l: L, ty: KvType, bytes: &[u8], out: &mut [f32]) {
+pub(crate) fn load(isa: Isa, ty: KvType, bytes: &[u8], out: &mut [f32]) {
     match ty {
         KvType::F32 => load_all(bytes, out, f32::from_le_bytes),
         KvType::BF16 => load_all(bytes, out, |b| bf16_to_f32(u16::from_le_bytes(b))),
-        KvType::F16 => {
-            let (whole, rest) = out.as_chunks_mut::<WIDTH>();
-            let (halves, last) = bytes.as_chunks::<{ 2 * WIDTH }>();
-            for (b, x) in halves.iter().zip(whole) {
-                let bits = std::array::from_fn(|i| u16::from_le_bytes([b[2 * i], b[2 * i + 1]]));
-                l.store(l.from_halves(&bits), x);
-            }
-            load_all(last, rest, |b| f16_to_f32(u16::from_le_bytes(b)));
-        }
+        KvType::F16 => match isa {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: `Isa` is chosen only where the CPU has F16C.
+            Isa::Avx2 | Isa::Avx512 => unsafe { x86::load_f16(bytes, out) },
+            _ => load_all(bytes, out, |b| f16_to_f32(u16::from_le_bytes(b))),
+        },
         KvType::Q8_0 => {
-            let blocks = bytes.as_chunks::<{ 2 + BLOCK }>().0;
-            for (b, out) in blocks.iter().zip(out.as_chunks_mut::<BLOCK>().0) {
+            for (b, out) in bytes
+                .chunks_exact(2 + BLOCK)
+                .zip(out.chunks_exact_mut(BLOCK))
+            {
                 let d = f16_to_f32(u16::from_le_bytes([b[0], b[1]]));
                 for (x, q) in out.iter_mut().zip(&b[2..]) {
                     *x = d * f32::from(*q as i8);
@@ -247,8 +210,10 @@ pub(crate) fn load<L: Floats>(l: L, ty: KvType, bytes: &[u8], out: &mut [f32]) {
             }
         }
         KvType::Q4_0 => {
-            let blocks = bytes.as_chunks::<{ 2 + BLOCK / 2 }>().0;
-            for (b, out) in blocks.iter().zip(out.as_chunks_mut::<BLOCK>().0) {
+            for (b, out) in bytes
+                .chunks_exact(2 + BLOCK / 2)
+                .zip(out.chunks_exact_mut(BLOCK))
+            {
                 let d = f16_to_f32(u16::from_le_bytes([b[0], b[1]]));
                 let (low, high) = out.split_at_mut(BLOCK / 2);
                 for ((l, h), q) in low.iter_mut().zip(high).zip(&b[2..]) {
@@ -262,7 +227,51 @@ pub(crate) fn load<L: Floats>(l: L, ty: KvType, bytes: &[u8], out: &mut [f32]) {
 
 #[inline(always)]
 fn load_all<const N: usize>(bytes: &[u8], out: &mut [f32], f: impl Fn([u8; N]) -> f32) {
-    for (b, x) in bytes.as_chunks().0.iter().zip(out) {
-        *x = f(*b);
+    for (b, x) in bytes.chunks_exact(N).zip(out) {
+        let mut array = [0; N];
+        array.copy_from_slice(b);
+        *x = f(array);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::*;
+
+    use crate::quant::{f16_to_f32, f32_to_f16};
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub fn load_f16(bytes: &[u8], out: &mut [f32]) {
+        let (b8, x8) = (bytes.chunks_exact(16), out.chunks_exact_mut(8));
+        for (b, x) in b8.zip(x8) {
+            // SAFETY: `b` is 16 bytes and `x` is 8 floats; the instructions allow any alignment.
+            unsafe {
+                _mm256_storeu_ps(
+                    x.as_mut_ptr(),
+                    _mm256_cvtph_ps(_mm_loadu_si128(b.as_ptr().cast())),
+                )
+            };
+        }
+        let done = out.len() / 8 * 8;
+        for (b, x) in bytes[2 * done..].chunks_exact(2).zip(&mut out[done..]) {
+            *x = f16_to_f32(u16::from_le_bytes([b[0], b[1]]));
+        }
+    }
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub fn store_f16(x: &[f32], out: &mut [u8]) {
+        let (x8, b8) = (x.chunks_exact(8), out.chunks_exact_mut(16));
+        for (x, b) in x8.zip(b8) {
+            // SAFETY: `x` is 8 floats and `b` is 16 bytes; the instructions allow any alignment.
+            unsafe {
+                let half =
+                    _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_loadu_ps(x.as_ptr()));
+                _mm_storeu_si128(b.as_mut_ptr().cast(), half);
+            }
+        }
+        let done = x.len() / 8 * 8;
+        for (x, b) in x[done..].iter().zip(out[2 * done..].chunks_exact_mut(2)) {
+            b.copy_from_slice(&f32_to_f16(*x).to_le_bytes());
+        }
     }
 }

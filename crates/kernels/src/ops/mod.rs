@@ -8,7 +8,6 @@ mod attention;
 mod conv;
 mod delta_net;
 mod elementwise;
-mod floats;
 mod kv;
 pub mod linear;
 mod math;
