@@ -23,7 +23,7 @@ pub use vocab::TokenKind;
 use bpe::{Bpe, ByteDecoder};
 use pretokenize::PreTokenizer;
 use special::{Defaults, Part, SpecialTokens};
-use spm::{SPACE, Spm};
+use spm::{Neighbours, SPACE, Spm};
 use vocab::{MAX_TOKENS, Vocab};
 
 /// Text to token ids and back.
@@ -248,6 +248,7 @@ fn load_spm(
 ) -> Result<Tokenizer, TokenizerError> {
     let mut vocab = Vocab::with_capacity(tokens.len as usize, text_bytes(tokens));
     let mut byte_tokens = Box::new([None; 256]);
+    let mut neighbours = Neighbours::new();
     let mut spaced = String::new();
     for (id, (text, kind)) in tokens
         .strings(bytes)?
@@ -268,10 +269,12 @@ fn load_spm(
                 if text.contains(SPACE) {
                     spaced = text.replace(SPACE, " ");
                 }
+                neighbours.add(spaced.as_bytes());
                 vocab.push_token(spaced.as_bytes(), kind, findable)?;
             }
             (_, _, Ok(text)) => {
                 let findable = !text.is_empty() && !text.contains(' ') && !text.contains(SPACE);
+                neighbours.add(text.as_bytes());
                 vocab.push_token(text.as_bytes(), kind, findable)?;
             }
             (_, _, Err(_)) => vocab.push_token(text, kind, false)?,
@@ -300,6 +303,7 @@ fn load_spm(
         scores,
         bytes: byte_tokens,
         add_space_prefix,
+        neighbours,
     };
     Ok(Tokenizer {
         vocab,

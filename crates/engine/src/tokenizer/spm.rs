@@ -19,13 +19,44 @@ pub(super) struct Spm {
     pub bytes: Box<[Option<u32>; 256]>,
     /// Text at the start, and after a special token, gets a space before it.
     pub add_space_prefix: bool,
+    pub neighbours: Neighbours,
+}
+
+/// Which bytes stand side by side in some token. Two characters whose bytes do not are never joined, so a text may be cut
+/// between them: above all before the space of a word, which keeps lists and queues short.
+pub(super) struct Neighbours(Box<[[bool; 256]; 256]>);
+
+impl Neighbours {
+    pub fn new() -> Neighbours {
+        Neighbours(Box::new([[false; 256]; 256]))
+    }
+
+    /// Takes in the bytes of a token.
+    pub fn add(&mut self, token: &[u8]) {
+        for pair in token.windows(2) {
+            self.0[usize::from(pair[0])][usize::from(pair[1])] = true;
+        }
+    }
 }
 
 impl Spm {
     /// Appends the tokens of `text`, in which a space is a space: the vocabulary's `▁` were replaced when it was loaded.
     pub fn encode(&self, vocab: &Vocab, text: &str, out: &mut Vec<u32>) {
-        let mut symbols: Vec<Symbol> = Vec::with_capacity(text.len());
-        let mut queue = BinaryHeap::new();
+        let bytes = text.as_bytes();
+        let mut work = Work::default();
+        let mut start = 0;
+        for (at, _) in text.char_indices().skip(1) {
+            if !self.neighbours.0[usize::from(bytes[at - 1])][usize::from(bytes[at])] {
+                self.join(vocab, &text[start..at], &mut work, out);
+                start = at;
+            }
+        }
+        self.join(vocab, &text[start..], &mut work, out);
+    }
+
+    fn join(&self, vocab: &Vocab, text: &str, work: &mut Work, out: &mut Vec<u32>) {
+        let Work { symbols, queue } = work;
+        symbols.clear();
         for (i, (start, c)) in text.char_indices().enumerate() {
             symbols.push(Symbol {
                 start,
@@ -39,7 +70,7 @@ impl Spm {
         };
         last.next = NONE;
         for left in 0..symbols.len() as u32 - 1 {
-            self.propose(vocab, text, &symbols, &mut queue, left);
+            self.propose(vocab, text, symbols, queue, left);
         }
         while let Some(Join { left, len, .. }) = queue.pop() {
             let Symbol {
@@ -64,9 +95,9 @@ impl Spm {
                 symbols[after as usize].prev = left;
             }
             if prev != NONE {
-                self.propose(vocab, text, &symbols, &mut queue, prev);
+                self.propose(vocab, text, symbols, queue, prev);
             }
-            self.propose(vocab, text, &symbols, &mut queue, left);
+            self.propose(vocab, text, symbols, queue, left);
         }
         let mut at = 0;
         while at != NONE {
@@ -118,7 +149,7 @@ impl Spm {
 
     /// Bytes on the heap.
     pub fn memory_bytes(&self) -> usize {
-        self.scores.capacity() * 4 + size_of_val(&*self.bytes)
+        self.scores.capacity() * 4 + size_of_val(&*self.bytes) + size_of_val(&*self.neighbours.0)
     }
 }
 
@@ -130,6 +161,13 @@ struct Symbol {
     len: usize,
     prev: u32,
     next: u32,
+}
+
+/// Buffers used again from piece to piece.
+#[derive(Default)]
+struct Work {
+    symbols: Vec<Symbol>,
+    queue: BinaryHeap<Join>,
 }
 
 /// Joining the symbol at `left` with the one after it, to a token of `len` bytes. The greatest is done first.
