@@ -36,16 +36,14 @@ impl Isa {
     /// # Errors
     /// [`IsaError`] when `OUNCE_ISA` asks for what is not there.
     pub fn choose() -> Result<Isa, IsaError> {
-        match std::env::var("OUNCE_ISA") {
-            Ok(name) if !name.is_empty() => {
-                let isa: Isa = name.parse()?;
-                if isa.is_available() {
-                    Ok(isa)
-                } else {
-                    Err(IsaError::Missing(isa, available()))
-                }
-            }
-            _ => Ok(Isa::detect()),
+        let Some(name) = std::env::var_os("OUNCE_ISA").filter(|name| !name.is_empty()) else {
+            return Ok(Isa::detect());
+        };
+        let isa: Isa = name.to_string_lossy().parse()?;
+        if isa.is_available() {
+            Ok(isa)
+        } else {
+            Err(IsaError::Missing(isa, available()))
         }
     }
 

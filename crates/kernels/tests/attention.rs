@@ -63,7 +63,7 @@ fn rows_are_stored_as_the_tensor_types_are() {
         for ty in TYPES {
             let (first, back) = stored(&cpus()[0], ty, &x);
             for cpu in cpus() {
-                assert_eq!(stored(&cpu, ty, &x).0, first, "{ty} on {}", cpu.isa);
+                assert_eq!(stored(&cpu, ty, &x).0, first, "{ty} on {}", cpu.isa());
             }
             let step = match ty {
                 KvType::F32 => 0.0,
@@ -242,7 +242,7 @@ fn check(c: &Case) {
             assert!(
                 (f64::from(*got) - want).abs() < 2e-5,
                 "{c:?} on {}, {} threads: {i} is {got}, not {want}",
-                cpu.isa,
+                cpu.isa(),
                 cpu.pool.n_threads()
             );
         }

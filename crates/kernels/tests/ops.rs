@@ -64,7 +64,7 @@ fn on_all(what: &str, op: impl Fn(&Cpu) -> Vec<f32>) -> Vec<f32> {
                 assert!(
                     same,
                     "{what}: {} with {} threads differs",
-                    cpu.isa,
+                    cpu.isa(),
                     cpu.pool.n_threads()
                 );
             }

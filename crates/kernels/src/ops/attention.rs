@@ -7,7 +7,7 @@
 
 use super::kv::{KvRows, load};
 use super::math::{LANES, dot, exp, sum_lanes};
-use super::{for_isa, split};
+use super::split;
 use crate::{Cpu, Isa, SharedSlice};
 
 /// Keys of a block.
@@ -285,7 +285,12 @@ fn walk<'s>(
                 max: &mut max[r],
                 sum: &mut sum[r],
             };
-            for_isa!(isa, online_softmax, (row: Row<'_>));
+            match isa {
+                #[cfg(target_arch = "x86_64")]
+                // SAFETY: `Isa` is chosen only where the CPU has these features.
+                Isa::Avx2 | Isa::Avx512 => unsafe { x86::online_softmax(row) },
+                _ => online_softmax(row),
+            }
         }
         first += n;
     }
@@ -304,22 +309,30 @@ struct Row<'a> {
     sum: &'a mut f32,
 }
 
-#[inline(always)]
+/// Adds the part of a block to its row: the reference, whose order of sums every other form keeps to the bit.
 fn online_softmax(row: Row<'_>) {
-    let Row {
-        q,
-        k,
-        v,
-        scale,
-        scores,
-        acc,
-        max,
-        sum,
-    } = row;
-    let (dk, dv) = (q.len(), acc.len());
+    let dk = row.q.len();
+    for (s, k) in row.scores.iter_mut().zip(row.k.chunks_exact(dk)) {
+        *s = dot(row.q, k);
+    }
+    soften(row.scores, row.scale, row.acc, row.max, row.sum);
+    // Key j goes into part j mod LANES of each column's sum.
+    let dv = row.acc.len();
+    for (i, acc) in row.acc.iter_mut().enumerate() {
+        let mut sums = [0.0f32; LANES];
+        for (j, (v, w)) in row.v.chunks_exact(dv).zip(row.scores.iter()).enumerate() {
+            sums[j % LANES] = w.mul_add(v[i], sums[j % LANES]);
+        }
+        *acc += sum_lanes(sums);
+    }
+}
+
+/// Products become `e^(scale · product - max)`; what was summed so far is scaled to a new maximum.
+#[inline(always)]
+fn soften(scores: &mut [f32], scale: f32, acc: &mut [f32], max: &mut f32, sum: &mut f32) {
     let mut best = *max;
-    for (s, k) in scores.iter_mut().zip(k.chunks_exact(dk)) {
-        *s = dot(q, k) * scale;
+    for s in scores.iter_mut() {
+        *s *= scale;
         best = best.max(*s);
     }
     // Of a row whose scores are all -inf (or NaN) nothing has been seen; any finite maximum serves.
@@ -339,31 +352,104 @@ fn online_softmax(row: Row<'_>) {
     for s in scores.iter() {
         total += s;
     }
-    // Key j goes into part j mod LANES of the sum, for eight columns at a time.
-    const COLS: usize = 8;
-    for (c, acc) in acc.chunks_mut(COLS).enumerate() {
-        let mut sums = [[0.0f32; COLS]; LANES];
-        let at = c * COLS;
-        if acc.len() == COLS {
-            for (v, w) in v.chunks(LANES * dv).zip(scores.chunks(LANES)) {
-                for (s, w) in w.iter().enumerate() {
-                    let v = &v[s * dv + at..s * dv + at + COLS];
-                    for i in 0..COLS {
-                        sums[s][i] = w.mul_add(v[i], sums[s][i]);
+    *max = best;
+    *sum = total;
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::*;
+
+    use super::{LANES, Row, dot, soften};
+
+    /// As the reference, to the bit: sixteen lanes are two registers.
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub fn online_softmax(row: Row<'_>) {
+        let (dk, dv) = (row.q.len(), row.acc.len());
+        if !dk.is_multiple_of(LANES) || !dv.is_multiple_of(8) {
+            return super::online_softmax(row);
+        }
+        let n = row.scores.len();
+        assert!(row.k.len() >= n * dk && row.v.len() >= n * dv);
+        products(row.q, row.k, row.scores);
+        soften(row.scores, row.scale, row.acc, row.max, row.sum);
+        mix(row.scores, row.v, row.acc);
+    }
+
+    /// Four keys at a time: eight sums in flight hide the latency of the additions.
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn products(q: &[f32], k: &[f32], scores: &mut [f32]) {
+        let dk = q.len();
+        let mut fours = scores.chunks_exact_mut(4);
+        let mut keys = k.chunks_exact(4 * dk);
+        for (scores, k) in fours.by_ref().zip(keys.by_ref()) {
+            let mut sums = [[_mm256_setzero_ps(); 2]; 4];
+            for c in (0..dk).step_by(LANES) {
+                // SAFETY: `c + LANES <= dk`, `q` has `dk` floats and `k` four times as many.
+                unsafe {
+                    let q = [
+                        _mm256_loadu_ps(q.as_ptr().add(c)),
+                        _mm256_loadu_ps(q.as_ptr().add(c + 8)),
+                    ];
+                    for (j, sums) in sums.iter_mut().enumerate() {
+                        let k = k.as_ptr().add(j * dk + c);
+                        sums[0] = _mm256_fmadd_ps(q[0], _mm256_loadu_ps(k), sums[0]);
+                        sums[1] = _mm256_fmadd_ps(q[1], _mm256_loadu_ps(k.add(8)), sums[1]);
                     }
                 }
             }
-        } else {
-            for (j, (v, w)) in v.chunks_exact(dv).zip(scores.iter()).enumerate() {
-                for (sum, v) in sums[j % LANES].iter_mut().zip(&v[at..]) {
-                    *sum = w.mul_add(*v, *sum);
-                }
+            for (s, sums) in scores.iter_mut().zip(sums) {
+                *s = sum(_mm256_add_ps(sums[0], sums[1]));
             }
         }
-        for (i, acc) in acc.iter_mut().enumerate() {
-            *acc += sum_lanes(sums.map(|s| s[i]));
+        let rest = keys.remainder().chunks_exact(dk);
+        for (s, k) in fours.into_remainder().iter_mut().zip(rest) {
+            *s = dot(q, k);
         }
     }
-    *max = best;
-    *sum = total;
+
+    /// Halves first, as `sum_lanes`.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn sum(v: __m256) -> f32 {
+        let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+        let v = _mm_add_ps(v, _mm_movehl_ps(v, v));
+        _mm_cvtss_f32(_mm_add_ss(v, _mm_movehdup_ps(v)))
+    }
+
+    /// Eight columns at a time, a register for each of the sixteen parts of their sums.
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn mix(w: &[f32], v: &[f32], acc: &mut [f32]) {
+        let dv = acc.len();
+        let whole = w.len() / LANES * LANES;
+        for c in (0..dv).step_by(8) {
+            let mut sums = [_mm256_setzero_ps(); LANES];
+            let mut add = |j: usize, part: usize| {
+                // SAFETY: `j` is below `w.len()`, and `v` has `dv` floats for each of them; `c + 8 <= dv`.
+                unsafe {
+                    let v = _mm256_loadu_ps(v.as_ptr().add(j * dv + c));
+                    let w = _mm256_broadcast_ss(w.get_unchecked(j));
+                    sums[part] = _mm256_fmadd_ps(w, v, sums[part]);
+                }
+            };
+            for j in (0..whole).step_by(LANES) {
+                for part in 0..LANES {
+                    add(j + part, part);
+                }
+            }
+            for j in whole..w.len() {
+                add(j, j - whole);
+            }
+            for n in [8, 4, 2, 1] {
+                for part in 0..n {
+                    sums[part] = _mm256_add_ps(sums[part], sums[part + n]);
+                }
+            }
+            // SAFETY: `c + 8` is at most the length of `acc`.
+            unsafe {
+                let at = acc.as_mut_ptr().add(c);
+                _mm256_storeu_ps(at, _mm256_add_ps(_mm256_loadu_ps(at), sums[0]));
+            }
+        }
+    }
 }

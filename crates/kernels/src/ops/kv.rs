@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::split;
+use super::{for_isa, split};
 use crate::quant::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use crate::{Cpu, Isa, SharedSlice};
 
@@ -139,15 +139,20 @@ pub fn kv_store(cpu: &Cpu, ty: KvType, x: &[f32], out: &mut [u8]) {
 }
 
 fn store(isa: Isa, ty: KvType, x: &[f32], out: &mut [u8]) {
+    match (ty, isa) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `Isa` is chosen only where the CPU has F16C.
+        (KvType::F16, Isa::Avx2 | Isa::Avx512) => unsafe { x86::store_f16(x, out) },
+        _ => for_isa!(isa, store_plain, (ty: KvType, x: &[f32], out: &mut [u8])),
+    }
+}
+
+#[inline(always)]
+fn store_plain(ty: KvType, x: &[f32], out: &mut [u8]) {
     match ty {
         KvType::F32 => store_all(x, out, f32::to_le_bytes),
         KvType::BF16 => store_all(x, out, |x| f32_to_bf16(x).to_le_bytes()),
-        KvType::F16 => match isa {
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: `Isa` is chosen only where the CPU has F16C.
-            Isa::Avx2 | Isa::Avx512 => unsafe { x86::store_f16(x, out) },
-            _ => store_all(x, out, |x| f32_to_f16(x).to_le_bytes()),
-        },
+        KvType::F16 => store_all(x, out, |x| f32_to_f16(x).to_le_bytes()),
         KvType::Q8_0 => {
             for (x, out) in x.chunks_exact(BLOCK).zip(out.chunks_exact_mut(2 + BLOCK)) {
                 let max = x.iter().fold(0.0f32, |m, x| m.max(x.abs()));
@@ -180,6 +185,7 @@ fn store(isa: Isa, ty: KvType, x: &[f32], out: &mut [u8]) {
     }
 }
 
+#[inline(always)]
 fn store_all<const N: usize>(x: &[f32], out: &mut [u8], f: impl Fn(f32) -> [u8; N]) {
     for (x, out) in x.iter().zip(out.chunks_exact_mut(N)) {
         out.copy_from_slice(&f(*x));
@@ -187,17 +193,21 @@ fn store_all<const N: usize>(x: &[f32], out: &mut [u8], f: impl Fn(f32) -> [u8; 
 }
 
 /// The floats that a head's bytes stand for.
-#[inline(always)]
 pub(crate) fn load(isa: Isa, ty: KvType, bytes: &[u8], out: &mut [f32]) {
+    match (ty, isa) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `Isa` is chosen only where the CPU has F16C.
+        (KvType::F16, Isa::Avx2 | Isa::Avx512) => unsafe { x86::load_f16(bytes, out) },
+        _ => for_isa!(isa, load_plain, (ty: KvType, bytes: &[u8], out: &mut [f32])),
+    }
+}
+
+#[inline(always)]
+fn load_plain(ty: KvType, bytes: &[u8], out: &mut [f32]) {
     match ty {
         KvType::F32 => load_all(bytes, out, f32::from_le_bytes),
         KvType::BF16 => load_all(bytes, out, |b| bf16_to_f32(u16::from_le_bytes(b))),
-        KvType::F16 => match isa {
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: `Isa` is chosen only where the CPU has F16C.
-            Isa::Avx2 | Isa::Avx512 => unsafe { x86::load_f16(bytes, out) },
-            _ => load_all(bytes, out, |b| f16_to_f32(u16::from_le_bytes(b))),
-        },
+        KvType::F16 => load_all(bytes, out, |b| f16_to_f32(u16::from_le_bytes(b))),
         KvType::Q8_0 => {
             for (b, out) in bytes
                 .chunks_exact(2 + BLOCK)
