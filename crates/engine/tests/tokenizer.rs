@@ -192,6 +192,68 @@ fn user_defined_tokens_are_always_seen_and_the_longer_goes_first() {
     assert_eq!(t.decode(&[0, 4, 5]), "a<xy>");
 }
 
+/// One token a letter, and these with their kinds.
+fn with_special(w: Writer, special: &[(&str, i32)]) -> Tokenizer {
+    let letters = ["a", "b", "x", "<", ">", "|"].map(|t| (t, 1));
+    let (tokens, kinds): (Vec<&[u8]>, Vec<i32>) = letters
+        .iter()
+        .chain(special)
+        .map(|&(text, kind)| (text.as_bytes(), kind))
+        .unzip();
+    load(
+        &w.strings("tokenizer.ggml.tokens", &tokens)
+            .i32s("tokenizer.ggml.token_type", &kinds)
+            .file(),
+    )
+    .unwrap()
+}
+
+// llama.cpp gives these ids and kinds for the same files.
+#[test]
+fn tokens_for_filling_in_the_middle_are_control_tokens_whatever_the_file_says() {
+    let writer = || {
+        Writer::new()
+            .str("tokenizer.ggml.model", "gpt2")
+            .str("tokenizer.ggml.pre", "qwen2")
+            .strings("tokenizer.ggml.merges", &[])
+    };
+    let special = [("<PRE>", 4), ("<MID>", 1), ("<|file_sep|>", 4), ("<b>", 4)];
+    let t = with_special(writer(), &special);
+    for id in 6..9 {
+        assert_eq!(t.kind(id), Some(TokenKind::Control), "{id}");
+    }
+    assert_eq!(t.encode("a<MID>b<b>", true), [0, 7, 1, 9]);
+    assert_eq!(t.encode("<b>a", false), [9, 0]);
+    assert_eq!(
+        (6..10).map(|id| t.is_eog(id)).collect::<Vec<_>>(),
+        [false, false, true, false]
+    );
+    // Where the metadata names the token, its kind stays.
+    let t = with_special(writer().u32("tokenizer.ggml.fim_pre_token_id", 9), &special);
+    assert_eq!(t.kind(6), Some(TokenKind::UserDefined));
+}
+
+#[test]
+fn phi3_tokens_take_the_white_space_after_them() {
+    let t = |name: &str| {
+        let w = Writer::new()
+            .str("general.name", name)
+            .str("tokenizer.ggml.model", "llama")
+            .bool("tokenizer.ggml.add_space_prefix", false);
+        let special = [("<|x|>", 3), ("<s>", 3), ("\u{2581}", 1), ("<b>", 4)];
+        with_special(w, &special)
+    };
+    for (text, phi3, other) in [
+        ("<|x|>  a", &[6, 0][..], &[6, 8, 8, 0][..]),
+        ("<s> a", &[7, 8, 0], &[7, 8, 0]),
+        ("<b> a ", &[9, 0, 8], &[9, 8, 0, 8]),
+        (" <|x|> <s>", &[8, 6, 7], &[8, 6, 8, 7]),
+    ] {
+        assert_eq!(t("Phi-3 mini").encode(text, true), phi3, "{text}");
+        assert_eq!(t("Llama").encode(text, true), other, "{text}");
+    }
+}
+
 #[test]
 fn faulty_metadata_is_refused_with_its_key() {
     let error = |change: &dyn Fn(Writer) -> Writer| tiny(&[], change).err().unwrap().to_string();

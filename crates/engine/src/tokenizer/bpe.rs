@@ -40,15 +40,22 @@ impl ByteDecoder {
     /// Appends the bytes to `out`; false, with `out` as it was, if a character is not of the alphabet.
     pub fn decode(&self, text: &[u8], out: &mut Vec<u8>) -> bool {
         let before = out.len();
-        let Ok(text) = std::str::from_utf8(text) else {
-            return false;
-        };
-        for c in text.chars() {
-            let Some(&Some(byte)) = self.0.get(c as usize) else {
+        let mut rest = text;
+        while let Some(&first) = rest.first() {
+            // UTF-8 by hand: the alphabet's characters have one byte or two, and a vocabulary has a million of them.
+            let (c, n) = match rest {
+                [a, b @ 0x80..=0xbf, ..] if a >> 5 == 0b110 => {
+                    (usize::from(a & 0x1f) << 6 | usize::from(b & 0x3f), 2)
+                }
+                _ if first.is_ascii() => (usize::from(first), 1),
+                _ => (usize::MAX, 1),
+            };
+            let Some(&Some(byte)) = self.0.get(c) else {
                 out.truncate(before);
                 return false;
             };
             out.push(byte);
+            rest = &rest[n..];
         }
         true
     }
@@ -126,6 +133,7 @@ impl Bpe {
         let bytes = std::array::from_fn(|b| vocab.intern(&[b as u8]));
         let mut merges = Merges::with_capacity(n_lines);
         let mut joined = Vec::new();
+        let mut merged = 0;
         for (index, line) in lines.enumerate() {
             // The first part may itself start with a space in a damaged file, never be empty.
             let Some(at) = line.iter().skip(1).position(|&b| b == b' ') else {
@@ -145,7 +153,9 @@ impl Bpe {
                 vocab.intern(&joined[..n_left]),
                 vocab.intern(&joined[n_left..]),
             ];
-            merges.push(pair, vocab.intern(&joined));
+            // Most files list merges in the order of the tokens they make.
+            merged = vocab.intern_after(merged, &joined);
+            merges.push(pair, merged);
         }
         Ok(Bpe { pre, merges, bytes })
     }

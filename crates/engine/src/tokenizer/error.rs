@@ -12,8 +12,15 @@ pub enum TokenizerError {
     Model(String),
     #[error("\"tokenizer.ggml.pre\" is \"{name}\", which is not supported; supported are {known}")]
     Pre { name: String, known: String },
-    #[error("\"tokenizer.ggml.tokens\" has {found} entries; 1 to {most} are supported")]
-    TokenCount { found: u64, most: usize },
+    #[error("\"tokenizer.ggml.tokens\" has 0 entries; convert the model again")]
+    NoTokens,
+    #[error("\"{key}\" has {found} {what}; at most {most} are supported")]
+    TooLarge {
+        key: &'static str,
+        found: u64,
+        what: &'static str,
+        most: u64,
+    },
     #[error(
         "\"tokenizer.ggml.tokens\" holds \"{text}\" twice, as {first} and {second}; convert the model again"
     )]

@@ -24,7 +24,7 @@ use bpe::{Bpe, ByteDecoder};
 use pretokenize::PreTokenizer;
 use special::{Defaults, Part, SpecialTokens};
 use spm::{Neighbours, SPACE, Spm};
-use vocab::{MAX_TOKENS, Vocab};
+use vocab::{MAX_TEXT, MAX_TOKENS, Vocab};
 
 /// Text to token ids and back.
 pub struct Tokenizer {
@@ -47,13 +47,10 @@ impl Tokenizer {
     pub fn from_gguf(header: &Header, bytes: &[u8]) -> Result<Tokenizer, TokenizerError> {
         let metadata = &header.metadata;
         let tokens = metadata.required_array("tokenizer.ggml.tokens")?;
-        let n = usize::try_from(tokens.len).unwrap_or(usize::MAX);
-        if !(1..=MAX_TOKENS).contains(&n) {
-            return Err(TokenizerError::TokenCount {
-                found: tokens.len,
-                most: MAX_TOKENS,
-            });
+        if tokens.len == 0 {
+            return Err(TokenizerError::NoTokens);
         }
+        check_size("tokenizer.ggml.tokens", tokens)?;
         match metadata.required_str("tokenizer.ggml.model")? {
             "gpt2" => load_bpe(metadata, tokens, bytes),
             "llama" => load_spm(metadata, tokens, bytes),
@@ -224,6 +221,7 @@ fn load_bpe(
         }
     }
     let merges = metadata.required_array("tokenizer.ggml.merges")?;
+    check_size("tokenizer.ggml.merges", merges)?;
     let n_merges = merges.len as usize;
     let bpe = Bpe::new(pre, &mut vocab, merges.strings(bytes)?, n_merges)?;
     vocab.shrink();
@@ -249,7 +247,7 @@ fn load_spm(
     let mut vocab = Vocab::with_capacity(tokens.len as usize, text_bytes(tokens));
     let mut byte_tokens = Box::new([None; 256]);
     let mut neighbours = Neighbours::new();
-    let mut spaced = String::new();
+    let mut spaced = Vec::new();
     for (id, (text, kind)) in tokens
         .strings(bytes)?
         .zip(kinds(metadata, bytes)?)
@@ -259,26 +257,16 @@ fn load_spm(
         if let Some(byte) = byte {
             byte_tokens[usize::from(byte)] = Some(id as u32);
         }
-        match (kind, byte, std::str::from_utf8(text)) {
-            (TokenKind::Byte, Some(byte), _) => vocab.push_token(&[byte], kind, false)?,
-            (TokenKind::Normal, _, Ok(text)) => {
-                // A space in the file is not the `▁` that the space of a text becomes, so no text has this token.
-                let findable = !text.is_empty() && !text.contains(' ');
-                spaced.clear();
-                spaced.push_str(text);
-                if text.contains(SPACE) {
-                    spaced = text.replace(SPACE, " ");
-                }
-                neighbours.add(spaced.as_bytes());
-                vocab.push_token(spaced.as_bytes(), kind, findable)?;
-            }
-            (_, _, Ok(text)) => {
-                let findable = !text.is_empty() && !text.contains(' ') && !text.contains(SPACE);
-                neighbours.add(text.as_bytes());
-                vocab.push_token(text.as_bytes(), kind, findable)?;
-            }
-            (_, _, Err(_)) => vocab.push_token(text, kind, false)?,
-        }
+        // A space in the file is not the `▁` that the space of a text becomes, so no text has this token.
+        let findable = !text.is_empty() && !text.contains(&b' ');
+        let n_spaces = replace_space_signs(text, &mut spaced);
+        let (text, findable) = match (kind, byte) {
+            (TokenKind::Byte, Some(byte)) => (&[byte][..], false),
+            (TokenKind::Normal, _) => (&spaced[..], findable),
+            _ => (text, findable && n_spaces == 0),
+        };
+        neighbours.add(text);
+        vocab.push_token(text, kind, findable)?;
     }
     let scores = match metadata.array("tokenizer.ggml.scores")? {
         None => vec![0.0; vocab.n_tokens()],
@@ -313,7 +301,71 @@ fn load_spm(
     })
 }
 
+/// Puts `text` into `out` with a space for each `▁`, and counts them.
+fn replace_space_signs(text: &[u8], out: &mut Vec<u8>) -> usize {
+    out.clear();
+    let mut n = 0;
+    let mut rest = text;
+    while let [first, after @ ..] = rest {
+        rest = match rest.strip_prefix(SPACE.as_bytes()) {
+            Some(after) => {
+                out.push(b' ');
+                n += 1;
+                after
+            }
+            None => {
+                out.push(*first);
+                after
+            }
+        };
+    }
+    n
+}
+
+/// Refuses an array of strings that is larger than any vocabulary and would not fit the ids and offsets of ours.
+fn check_size(key: &'static str, array: &Array) -> Result<(), TokenizerError> {
+    let sizes = [
+        (array.len, "entries", MAX_TOKENS as u64),
+        (text_bytes(array) as u64, "bytes of text", MAX_TEXT),
+    ];
+    match sizes.into_iter().find(|(found, _, most)| found > most) {
+        None => Ok(()),
+        Some((found, what, most)) => Err(TokenizerError::TooLarge {
+            key,
+            found,
+            what,
+            most,
+        }),
+    }
+}
+
 /// Bytes of the strings of an array together.
 fn text_bytes(array: &Array) -> usize {
     (array.span.end - array.span.start).saturating_sub(array.len * 8) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_beyond_any_vocabulary_are_refused() {
+        let check = |len: u64, bytes: u64| {
+            let array = Array {
+                kind: ValueKind::String,
+                len,
+                span: 0..len * 8 + bytes,
+            };
+            check_size("k", &array).map_err(|e| e.to_string())
+        };
+        assert_eq!(check(MAX_TOKENS as u64, MAX_TEXT), Ok(()));
+        assert_eq!(
+            check(MAX_TOKENS as u64 + 1, 0).unwrap_err(),
+            "\"k\" has 4194305 entries; at most 4194304 are supported"
+        );
+        assert_eq!(
+            check(1, MAX_TEXT + 1).unwrap_err(),
+            "\"k\" has 268435457 bytes of text; at most 268435456 are supported"
+        );
+    }
 }

@@ -2,7 +2,9 @@
 //! the pieces the one before it left; what it does not match stays a piece.
 //!
 //! The patterns come with the models (`tokenizer.json`); names and aliases are llama.cpp's, whose `tokenizer.ggml.pre`
-//! this is. A new one is a line in [`TABLE`].
+//! this is. A new one is a line in [`TABLE`]. Two differences to llama.cpp are known and meant: character classes are those
+//! of a newer Unicode, and `deepseek-llm`'s classes hold U+2028, U+205F and U+3000 as the model's pattern says, where
+//! llama.cpp takes every white space beyond ASCII out of them.
 
 use regex::Regex;
 

@@ -33,27 +33,94 @@ const END_OF_GENERATION: &[&str] = &[
     "[e~[",
 ];
 
-/// Roles in filling in the middle of code that end a text too: the metadata key, and the names to look for without it.
-const FILL_IN_THE_MIDDLE: &[(&str, &[&str])] = &[
-    (
-        "tokenizer.ggml.fim_pad_token_id",
-        &["<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"],
-    ),
-    (
-        "tokenizer.ggml.fim_rep_token_id",
-        &[
+/// A role in filling in the middle of code: control tokens that not every file marks as such.
+struct FillInTheMiddle {
+    /// Where the metadata may name it.
+    keys: &'static [&'static str],
+    /// Names to look for if it does not.
+    names: &'static [&'static str],
+    /// Whether it ends a text too.
+    ends: bool,
+}
+
+/// Source: llama.cpp's `llama-vocab.cpp`.
+const FILL_IN_THE_MIDDLE: &[FillInTheMiddle] = &[
+    FillInTheMiddle {
+        keys: &[
+            "tokenizer.ggml.fim_pre_token_id",
+            "tokenizer.ggml.prefix_token_id",
+        ],
+        names: &[
+            "<|fim_prefix|>",
+            "<fim-prefix>",
+            "<fim_prefix>",
+            "<｜fim▁begin｜>",
+            "<PRE>",
+            "<|code_prefix|>",
+            "<|prefix|>",
+        ],
+        ends: false,
+    },
+    FillInTheMiddle {
+        keys: &[
+            "tokenizer.ggml.fim_suf_token_id",
+            "tokenizer.ggml.suffix_token_id",
+        ],
+        names: &[
+            "<|fim_suffix|>",
+            "<fim-suffix>",
+            "<fim_suffix>",
+            "<｜fim▁hole｜>",
+            "<SUF>",
+            "<|code_suffix|>",
+            "<|suffix|>",
+        ],
+        ends: false,
+    },
+    FillInTheMiddle {
+        keys: &[
+            "tokenizer.ggml.fim_mid_token_id",
+            "tokenizer.ggml.middle_token_id",
+        ],
+        names: &[
+            "<|fim_middle|>",
+            "<fim-middle>",
+            "<fim_middle>",
+            "<｜fim▁end｜>",
+            "<MID>",
+            "<|code_middle|>",
+            "<|middle|>",
+        ],
+        ends: false,
+    },
+    FillInTheMiddle {
+        keys: &["tokenizer.ggml.fim_pad_token_id"],
+        names: &["<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"],
+        ends: true,
+    },
+    FillInTheMiddle {
+        keys: &["tokenizer.ggml.fim_rep_token_id"],
+        names: &[
             "<|fim_repo|>",
             "<|repo_name|>",
             "<fim-repo>",
             "<REPO>",
             "<reponame>",
         ],
-    ),
-    ("tokenizer.ggml.fim_sep_token_id", &["<|file_sep|>"]),
+        ends: true,
+    },
+    FillInTheMiddle {
+        keys: &["tokenizer.ggml.fim_sep_token_id"],
+        names: &["<|file_sep|>"],
+        ends: true,
+    },
 ];
 
 /// Control tokens of the harmony format that are shown, for they structure the answer.
 const SHOWN: &[&str] = &["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"];
+
+/// Special tokens of Phi-3 that leave the white space after them.
+const NOT_STRIPPING: &[&[u8]] = &[b"<unk>", b"<s>", b"<|endoftext|>"];
 
 /// Tokens with a role.
 pub(super) struct SpecialTokens {
@@ -103,13 +170,13 @@ impl SpecialTokens {
         .collect();
         let named = |name: &&str| vocab.find(name.as_bytes()).filter(|&id| vocab.is_token(id));
         let mut control: Vec<u32> = END_OF_GENERATION.iter().filter_map(named).collect();
-        for (key, names) in FILL_IN_THE_MIDDLE {
-            match id(key) {
-                Some(id) => end_of_generation.push(id),
-                None => control.extend(names.iter().find_map(named)),
-            }
-        }
         end_of_generation.extend(&control);
+        for role in FILL_IN_THE_MIDDLE {
+            let told = role.keys.iter().find_map(|key| id(key));
+            let found = told.or_else(|| role.names.iter().find_map(named));
+            control.extend(found.filter(|_| told.is_none()));
+            end_of_generation.extend(found.filter(|_| role.ends));
+        }
         let shown: Vec<u32> = SHOWN.iter().filter_map(named).collect();
         let has = |name: &str| named(&name).is_some();
         // Harmony and its kin end a part of the answer with <|end|>, not the answer.
@@ -198,8 +265,9 @@ impl SpecialTokens {
                 continue;
             }
             let mut stop = end;
-            if self.strips_right && vocab.kind(id) == TokenKind::Control {
-                while stop < bytes.len() && bytes[stop].is_ascii_whitespace() && !taken[stop] {
+            if self.strips_right && !NOT_STRIPPING.contains(&vocab.bytes(id)) {
+                let is_space = |b: u8| matches!(b, b' ' | b'\t'..=b'\r');
+                while stop < bytes.len() && is_space(bytes[stop]) && !taken[stop] {
                     stop += 1;
                 }
             }

@@ -2,12 +2,17 @@
 
 use std::hash::BuildHasher;
 
+use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::TokenizerError;
 
 /// More tokens than any known vocabulary has (the largest hold about 262 000).
 pub(super) const MAX_TOKENS: usize = 1 << 22;
+
+/// More bytes than the texts of any known vocabulary have (the largest have some 3 million). Offsets are u32, and merges
+/// add up to twice their text.
+pub(super) const MAX_TEXT: u64 = 1 << 28;
 
 /// What a token is for; numbered as `tokenizer.ggml.token_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,41 +85,63 @@ impl Vocab {
             self.kinds.len(),
             "tokens come before symbols"
         );
-        let id = self.ends.len() as u32;
-        if findable && let Some(first) = self.find(bytes) {
+        let second = self.ends.len() as u32;
+        let first = if findable {
+            self.intern(bytes)
+        } else {
+            self.append(bytes)
+        };
+        if first != second {
             return Err(TokenizerError::DuplicateToken {
                 text: String::from_utf8_lossy(bytes).into_owned(),
                 first,
-                second: id,
+                second,
             });
         }
-        self.push(bytes, findable);
         self.kinds.push(kind);
         Ok(())
     }
 
     /// Id of `bytes`, as a new symbol if they are no token.
     pub fn intern(&mut self, bytes: &[u8]) -> u32 {
-        self.find(bytes).unwrap_or_else(|| self.push(bytes, true))
+        let next = self.ends.len() as u32;
+        let Vocab {
+            bytes: arena,
+            ends,
+            table,
+            hasher,
+            ..
+        } = self;
+        let slot = table.entry(
+            hasher.hash_one(bytes),
+            |&id| entry(arena, ends, id) == bytes,
+            |&id| hasher.hash_one(entry(arena, ends, id)),
+        );
+        match slot {
+            Entry::Occupied(slot) => *slot.get(),
+            Entry::Vacant(slot) => {
+                slot.insert(next);
+                self.append(bytes)
+            }
+        }
     }
 
-    fn push(&mut self, bytes: &[u8], findable: bool) -> u32 {
-        let id = self.ends.len() as u32;
+    /// As [`Vocab::intern`], for bytes that are likely those of `id` or of the one after it.
+    pub fn intern_after(&mut self, id: u32, bytes: &[u8]) -> u32 {
+        let is_found = |&id: &u32| {
+            (!self.is_token(id) || self.kind(id) == TokenKind::Normal) && self.bytes(id) == bytes
+        };
+        let near = id..(id + 2).min(self.ends.len() as u32);
+        match near.into_iter().find(is_found) {
+            Some(id) => id,
+            None => self.intern(bytes),
+        }
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> u32 {
         self.bytes.extend_from_slice(bytes);
         self.ends.push(self.bytes.len() as u32);
-        if findable {
-            let Vocab {
-                bytes: arena,
-                ends,
-                table,
-                hasher,
-                ..
-            } = self;
-            table.insert_unique(hasher.hash_one(bytes), id, |&id| {
-                hasher.hash_one(entry(arena, ends, id))
-            });
-        }
-        id
+        self.ends.len() as u32 - 1
     }
 
     /// Bytes of a token or symbol.
