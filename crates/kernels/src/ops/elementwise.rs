@@ -4,8 +4,10 @@ use std::sync::OnceLock;
 
 use super::math::{sigmoid, silu};
 use super::{for_isa, split};
+use crate::Cpu;
+#[cfg(target_arch = "x86_64")]
+use crate::Isa;
 use crate::quant::{f16_to_f32, f32_to_f16};
-use crate::{Cpu, Isa};
 
 /// An op `x[i] = f(x[i], y[i])`.
 macro_rules! binary {
@@ -133,6 +135,7 @@ pub fn scale(cpu: &Cpu, x: &mut [f32], s: f32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Isa;
 
     #[test]
     fn gelu_is_gelu_to_half_precision() {
