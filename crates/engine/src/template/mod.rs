@@ -6,6 +6,7 @@
 mod clock;
 mod filters;
 mod json;
+mod python;
 
 use std::io::{self, Write};
 use std::sync::{Arc, mpsc};
@@ -99,7 +100,8 @@ impl ChatTemplate {
             .build();
         env.set_syntax(syntax.map_err(told)?);
         env.set_fuel(Some(FUEL));
-        env.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        env.set_unknown_method_callback(python::method);
+        env.add_test("sequence", python::is_sequence);
         env.add_filter("tojson", json::tojson);
         env.add_filter("join", filters::join);
         env.add_filter("string", filters::string);
@@ -111,7 +113,7 @@ impl ChatTemplate {
             },
         );
         env.add_function("strftime_now", move |format: &str| clock().format(format));
-        let source = source.to_owned();
+        let source = python::without_generation_tags(source).into_owned();
         let env = apart(move || {
             env.add_template_owned(NAME, source)
                 .map(|()| env)
