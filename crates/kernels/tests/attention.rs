@@ -1,8 +1,11 @@
 //! Attention and its cache against the definition in double precision: rings, windows, groups, every cache type.
 
+mod support;
+
 use ounce_kernels::ops::*;
 use ounce_kernels::{Cpu, Isa, TensorType, quant};
 use proptest::prelude::*;
+use support::random;
 
 const TYPES: [KvType; 5] = [
     KvType::F32,
@@ -22,18 +25,6 @@ fn cpus() -> Vec<Cpu> {
     ]
     .map(|(isa, n)| Cpu::new(isa, n))
     .into()
-}
-
-fn random(n: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..n)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 40) as f32 / (1 << 22) as f32 - 2.0
-        })
-        .collect()
 }
 
 /// The tensor type of the same layout.

@@ -1,9 +1,12 @@
 //! Every op against its definition in double precision, on random shapes with tails, on every instruction set of this
 //! machine and several thread counts; and the same bits from all of them.
 
+mod support;
+
 use ounce_kernels::ops::*;
 use ounce_kernels::{Cpu, Isa};
 use proptest::prelude::*;
+use support::random;
 
 /// Every instruction set of this machine, one to three threads.
 fn cpus() -> Vec<Cpu> {
@@ -16,19 +19,6 @@ fn cpus() -> Vec<Cpu> {
     }
     isas.into_iter()
         .flat_map(|isa| [1, 2, 3].map(|n| Cpu::new(isa, n)))
-        .collect()
-}
-
-/// Numbers in -2..2, different for each seed.
-fn random(n: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..n)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 40) as f32 / (1 << 22) as f32 - 2.0
-        })
         .collect()
 }
 

@@ -1,7 +1,7 @@
 //! `run`: the generated text alone on stdout, the same text for the same seed, stops and limits.
 
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::process::{Child, ChildStdout, Stdio};
 
 use serde_json::Value;
 
@@ -189,25 +189,24 @@ fn a_full_context_ends_the_text_or_shifts() {
     }
 }
 
-#[test]
-fn a_reader_that_goes_away_is_no_error() {
-    let mut child = command(&[
-        "run",
-        &model("llama.f32.gguf"),
-        "-p",
-        "Hello",
-        "--ignore-eos",
-        "-c",
-        "4096",
-    ])
-    .stdin(Stdio::null())
-    .stdout(Stdio::piped())
-    .stderr(Stdio::piped())
-    .spawn()
-    .unwrap();
+/// A run that goes on for seconds, with its output read up to the first words.
+fn endless(model: &str) -> (Child, BufReader<ChildStdout>) {
+    let args = ["run", model, "-p", "Hello", "--ignore-eos", "-c", "32768"];
+    let mut child = command(&args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut out = BufReader::new(child.stdout.take().unwrap());
     let mut some = Vec::new();
     out.read_until(b' ', &mut some).unwrap();
+    (child, out)
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let (child, out) = endless(&model("llama.f32.gguf"));
     drop(out);
     let output = child.wait_with_output().unwrap();
     assert_eq!(
@@ -227,23 +226,7 @@ fn a_reader_that_goes_away_is_no_error() {
 #[test]
 #[cfg(unix)]
 fn ctrl_c_stops_the_answer() {
-    let mut child = command(&[
-        "run",
-        &model("llama.f32.gguf"),
-        "-p",
-        "Hello",
-        "--ignore-eos",
-        "-c",
-        "32768",
-    ])
-    .stdin(Stdio::null())
-    .stdout(Stdio::piped())
-    .stderr(Stdio::piped())
-    .spawn()
-    .unwrap();
-    let mut out = BufReader::new(child.stdout.take().unwrap());
-    let mut some = Vec::new();
-    out.read_until(b' ', &mut some).unwrap();
+    let (mut child, mut out) = endless(&model("llama.f32.gguf"));
     let killed = std::process::Command::new("kill")
         .args(["-INT", &child.id().to_string()])
         .status()
@@ -259,23 +242,7 @@ fn ctrl_c_stops_the_answer() {
 fn a_file_that_shrinks_ends_the_run_cleanly() {
     let path = scratch("shrink").join("model.gguf");
     std::fs::copy(model("llama.f32.gguf"), &path).unwrap();
-    let mut child = command(&[
-        "run",
-        &path.display().to_string(),
-        "-p",
-        "Hello",
-        "--ignore-eos",
-        "-c",
-        "32768",
-    ])
-    .stdin(Stdio::null())
-    .stdout(Stdio::piped())
-    .stderr(Stdio::piped())
-    .spawn()
-    .unwrap();
-    let mut out = BufReader::new(child.stdout.take().unwrap());
-    let mut some = Vec::new();
-    out.read_until(b' ', &mut some).unwrap();
+    let (child, mut out) = endless(&path.display().to_string());
     std::fs::OpenOptions::new()
         .write(true)
         .open(&path)
