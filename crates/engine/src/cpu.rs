@@ -37,7 +37,7 @@ pub struct Pass<'a> {
 impl Pass<'_> {
     fn range(&self, v: V) -> Range<usize> {
         let start = self.layout.offsets[v.0];
-        start..start + self.model.graph.widths[v.0] * self.n
+        start..start + self.model.spec.graph.widths[v.0] * self.n
     }
 
     /// The rows of several values at once; the layout never overlaps values of one op.
@@ -50,7 +50,7 @@ impl Pass<'_> {
 
     fn state(&self, s: State) -> Range<usize> {
         let start = self.state_offsets[s.0];
-        start..start + self.model.graph.states[s.0]
+        start..start + self.model.spec.graph.states[s.0]
     }
 }
 
@@ -77,7 +77,7 @@ impl CpuBackend {
     fn step(&mut self, op: &Op, p: &mut Pass<'_>) {
         let cpu = &self.cpu;
         let (model, n) = (p.model, p.n);
-        let file = &model.file;
+        let file = &model.spec.file;
         match op {
             Op::Embed { table, scale, y } => {
                 let (table, tokens) = (file.mat(table), p.tokens);
@@ -99,7 +99,7 @@ impl CpuBackend {
             }
             Op::Linear { x, outs } => self.linear(*x, outs, p),
             Op::RopeAngles { freqs, y } => {
-                let f = &model.graph.freqs[freqs.0];
+                let f = &model.spec.graph.freqs[freqs.0];
                 let pos0 = p.pos0;
                 let [y] = p.values([*y]);
                 let angles = ops::Angles {
@@ -128,7 +128,7 @@ impl CpuBackend {
                 kv,
                 scale,
             } => {
-                let spec = model.graph.kv[kv.0];
+                let spec = model.spec.graph.kv[kv.0];
                 let pos0 = p.pos0;
                 let ranges = [*q, *k, *v, *y].map(|v| p.range(v));
                 let [q, k, v, y] = p
@@ -233,7 +233,7 @@ impl CpuBackend {
                 ops::gated_norm(cpu, x, z, file.vec(w), *eps);
             }
             Op::TakeRows { x, y } => {
-                let width = model.graph.widths[x.0];
+                let width = model.spec.graph.widths[x.0];
                 let from = p.layout.offsets[x.0] + p.first_output * width;
                 let to = p.layout.offsets[y.0];
                 p.slab.copy_within(from..from + n * width, to);
@@ -244,7 +244,7 @@ impl CpuBackend {
     fn linear(&mut self, x: V, outs: &[crate::model::graph::Output], p: &mut Pass<'_>) {
         /// No architecture feeds more matrices from one input; the graph builder's arrays are of known size.
         const MAX: usize = 4;
-        let (file, n) = (&p.model.file, p.n);
+        let (file, n) = (&p.model.spec.file, p.n);
         for group in outs.chunks(MAX) {
             let mut ranges: [Range<usize>; MAX + 1] = std::array::from_fn(|_| 0..0);
             ranges[0] = p.range(x);
@@ -271,8 +271,8 @@ impl CpuBackend {
 
     /// Each token's experts are chosen, then each expert runs once over the tokens that chose it.
     fn moe(&mut self, x: V, moe: &Moe, y: V, p: &mut Pass<'_>) {
-        let (cpu, acts, file, n) = (&self.cpu, &mut self.acts, &p.model.file, p.n);
-        let n_embd = p.model.graph.widths[x.0];
+        let (cpu, acts, file, n) = (&self.cpu, &mut self.acts, &p.model.spec.file, p.n);
+        let n_embd = p.model.spec.graph.widths[x.0];
         let [x, y, scores, chosen, xs, g, u, ys] =
             p.values([x, y, moe.scores, moe.chosen, moe.xs, moe.g, moe.u, moe.ys]);
         ops::linear(

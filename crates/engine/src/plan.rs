@@ -79,7 +79,7 @@ impl Plan {
     /// # Errors
     /// A context larger than the model's, a zero count, a cache type that does not fit the heads.
     pub fn new(model: &Model, params: SessionParams) -> Result<Plan, EngineError> {
-        let hp = &model.hparams;
+        let hp = &model.spec.hparams;
         for (what, n) in [
             ("the context", params.n_ctx),
             ("the prefill chunk", params.n_ubatch),
@@ -105,7 +105,7 @@ impl Plan {
             n_outputs: params.n_outputs.clamp(1, params.n_ctx),
             ..params
         };
-        let graph = &model.graph;
+        let graph = &model.spec.graph;
         let n_ubatch = params.n_ubatch;
         let kv = KvLayout::new(graph, params.n_ctx, n_ubatch, params.type_k, params.type_v)?;
         let slab = SlabLayout::new(graph, n_ubatch, params.n_outputs);
@@ -126,7 +126,7 @@ impl Plan {
         let sections = vec![
             Section {
                 name: "weights",
-                bytes: model.file.n_bytes(),
+                bytes: model.spec.file.n_bytes(),
                 kind: Kind::Mapped,
             },
             section("KV cache", kv.cache_bytes(), Kind::Reserved),
@@ -164,6 +164,6 @@ impl Plan {
 
 /// What sizes the scratch of attention: widths of key and value heads, query heads, key/value heads.
 pub(crate) fn heads(model: &Model) -> [usize; 4] {
-    let hp = &model.hparams;
+    let hp = &model.spec.hparams;
     [hp.head_dim_k, hp.head_dim_v, hp.n_head, hp.n_head_kv]
 }

@@ -138,7 +138,7 @@ impl Session {
         mut each: impl FnMut(&[f32]) -> Result<(), E>,
     ) -> Result<(), E> {
         self.check(tokens)?;
-        let n_vocab = self.model.hparams.n_vocab;
+        let n_vocab = self.model.spec.hparams.n_vocab;
         let step = self.plan.params.n_outputs;
         for chunk in tokens.chunks(chunk.clamp(1, self.plan.params.n_ubatch)) {
             self.body(chunk);
@@ -161,16 +161,17 @@ impl Session {
     fn outputs(&mut self, n: usize) -> &mut [f32] {
         let logits = self
             .model
+            .spec
             .graph
             .logits
             .expect("every architecture ends in logits");
         let start = self.plan.slab.offsets[logits.0];
-        let len = n * self.model.hparams.n_vocab;
+        let len = n * self.model.spec.hparams.n_vocab;
         &mut self.slab.floats_mut()[start..start + len]
     }
 
     fn check(&self, tokens: &[u32]) -> Result<(), EngineError> {
-        let n_vocab = self.model.hparams.n_vocab;
+        let n_vocab = self.model.spec.hparams.n_vocab;
         if let Some(&id) = tokens.iter().find(|&&id| id as usize >= n_vocab) {
             return Err(EngineError::TokenId { id, n_vocab });
         }
@@ -198,7 +199,7 @@ impl Session {
     }
 
     fn pass(&mut self, tokens: &[u32], pos0: usize, first_output: usize, n: usize, head: bool) {
-        let graph = &self.model.graph;
+        let graph = &self.model.spec.graph;
         let mut pass = Pass {
             model: &self.model,
             layout: &self.plan.slab,

@@ -44,7 +44,7 @@ fn steps_allocate_nothing() {
         "qwen35.Q4_K_M",
     ] {
         let model = golden(&format!("{file}.gguf"));
-        let n_vocab = model.hparams.n_vocab;
+        let n_vocab = model.spec.hparams.n_vocab;
         let mut session = Session::new(model, params(256)).unwrap();
         // What is made once, on first use: worker threads' own start, tables.
         session.prefill(&prompt, &never).unwrap();

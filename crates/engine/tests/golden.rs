@@ -23,7 +23,7 @@ fn f32_model(arch: &str) {
     let model = golden(&format!("{arch}.f32.gguf"));
     let want = npy(&format!("{arch}.npy"));
     let tokens = tokens();
-    let n_vocab = model.hparams.n_vocab;
+    let n_vocab = model.spec.hparams.n_vocab;
     assert_eq!(want.len(), tokens.len() * n_vocab);
     for isa in isas() {
         for feed in FEEDS {

@@ -77,5 +77,5 @@ impl ContextArgs {
 
 /// The context when none is asked for: 4096 as ollama has it, or the model's own where that is smaller.
 pub fn default_context(model: &Model) -> usize {
-    model.hparams.n_ctx_train.min(4096)
+    model.spec.hparams.n_ctx_train.min(4096)
 }

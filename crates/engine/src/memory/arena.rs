@@ -2,50 +2,96 @@
 
 use crate::EngineError;
 
-/// A zeroed region of fixed size. A page costs memory from its first write until [`Region::release`].
+/// A zeroed region of fixed size. A page costs memory from its first write until [`Region::release`]. An inaccessible
+/// page lies on either side: a write past the end is a fault and not a neighbour's loss, and the kernel never merges the
+/// region with another one, so that `smaps` counts it by itself.
 pub struct Region {
     map: Option<memmap2::MmapMut>,
+    /// Bytes before and after the usable ones.
+    guard: usize,
+    len: usize,
 }
 
 impl Region {
     /// Reserves `len` bytes of address space; `what` names the section in the error.
     ///
     /// # Errors
-    /// The kernel refuses the address space (RLIMIT_AS, overcommit).
+    /// The kernel refuses the address space (RLIMIT_AS, RLIMIT_DATA, overcommit).
     pub fn reserve(what: &'static str, len: usize) -> Result<Region, EngineError> {
         if len == 0 {
-            return Ok(Region { map: None });
+            return Ok(Region {
+                map: None,
+                guard: 0,
+                len,
+            });
         }
+        let fail = |source| EngineError::Reserve {
+            what,
+            bytes: len,
+            source,
+        };
+        let guard = if cfg!(unix) { page_size() } else { 0 };
+        let whole = len
+            .checked_next_multiple_of(page_size())
+            .and_then(|n| n.checked_add(2 * guard))
+            .ok_or_else(|| fail(std::io::ErrorKind::OutOfMemory.into()))?;
         let map = memmap2::MmapOptions::new()
-            .len(len)
+            .len(whole)
             .no_reserve_swap()
             .map_anon()
-            .map_err(|source| EngineError::Reserve {
-                what,
-                bytes: len,
-                source,
-            })?;
+            .map_err(fail)?;
         // Huge pages would commit 2 MiB for the first row of every layer.
         #[cfg(target_os = "linux")]
         let _ = map.advise(memmap2::Advice::NoHugePage);
-        Ok(Region { map: Some(map) })
+        let region = Region {
+            map: Some(map),
+            guard,
+            len,
+        };
+        #[cfg(unix)]
+        region.protect_guards().map_err(fail)?;
+        Ok(region)
+    }
+
+    #[cfg(unix)]
+    fn protect_guards(&self) -> std::io::Result<()> {
+        let Some(map) = &self.map else { return Ok(()) };
+        for start in [0, map.len() - self.guard] {
+            // SAFETY: whole pages inside this mapping, which `bytes` and `bytes_mut` never hand out.
+            let done = unsafe {
+                let at = map.as_ptr().add(start).cast_mut();
+                libc::mprotect(at.cast(), self.guard, libc::PROT_NONE)
+            };
+            if done != 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+        }
+        Ok(())
     }
 
     /// The bytes; untouched ones read as zero.
     pub fn bytes(&self) -> &[u8] {
-        self.map.as_deref().unwrap_or(&[])
+        let usable = self.guard..self.guard + self.len;
+        self.map.as_deref().map_or(&[], |map| &map[usable])
     }
 
     /// The bytes, for writing.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        self.map.as_deref_mut().unwrap_or(&mut [])
+        let usable = self.guard..self.guard + self.len;
+        self.map.as_deref_mut().map_or(&mut [], |map| &mut map[usable])
     }
 
-    /// The region as floats (a mapping starts on a page, so it is aligned).
+    /// The region as floats (it starts on a page, so it is aligned).
     pub fn floats_mut(&mut self) -> &mut [f32] {
-        match &mut self.map {
-            Some(map) => bytemuck::cast_slice_mut(map),
-            None => &mut [],
+        bytemuck::cast_slice_mut(self.bytes_mut())
+    }
+
+    /// Addresses of the region, whole pages.
+    pub fn range(&self) -> std::ops::Range<usize> {
+        let start = self.bytes().as_ptr() as usize;
+        match self.len {
+            0 => 0..0,
+            len => start..start + len.next_multiple_of(page_size()),
         }
     }
 
@@ -54,16 +100,33 @@ impl Region {
         if let Some(map) = &mut self.map {
             #[cfg(unix)]
             {
-                // SAFETY: the region is private anonymous memory that nobody borrows (`&mut self`); after
+                let len = map.len() - 2 * self.guard;
+                // SAFETY: the range is private anonymous memory that nobody borrows (`&mut self`); after
                 // MADV_DONTNEED it reads as zeros, which is a valid value of every type stored in it.
-                let done = unsafe { map.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
+                let done = unsafe {
+                    map.unchecked_advise_range(
+                        memmap2::UncheckedAdvice::DontNeed,
+                        self.guard,
+                        len,
+                    )
+                };
                 if done.is_ok() {
                     return;
                 }
             }
-            map.fill(0);
+            self.bytes_mut().fill(0);
         }
     }
+}
+
+/// Bytes of a page.
+pub fn page_size() -> usize {
+    #[cfg(unix)]
+    // SAFETY: `sysconf` only reads.
+    let n = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    #[cfg(not(unix))]
+    let n = 4096;
+    usize::try_from(n).unwrap_or(4096).max(1)
 }
 
 #[cfg(test)]

@@ -1,9 +1,12 @@
-//! Where bytes live: file mappings that are read in place, and planned regions that are committed by use.
-//! The only place in this crate where `unsafe` is allowed.
+//! Where bytes live: file mappings that are read in place, planned regions that are committed by use, the heap; and what
+//! the system allows and what it counts. The only place in this crate where `unsafe` is allowed.
 
+pub mod alloc;
 mod arena;
+pub mod caps;
 mod map;
 pub mod probe;
+pub mod smaps;
 
-pub use arena::Region;
+pub use arena::{Region, page_size};
 pub use map::Mapping;

@@ -11,22 +11,55 @@ pub struct Resident {
     pub peak: u64,
 }
 
+impl Resident {
+    /// Both kinds together.
+    pub fn total(&self) -> u64 {
+        self.anon + self.file
+    }
+}
+
 /// Reads `/proc/self/status`; `None` where it does not exist.
 pub fn resident() -> Option<Resident> {
-    let text = std::fs::read_to_string("/proc/self/status").ok()?;
-    let kib = |key: &str| {
-        let line = text.lines().find(|l| l.starts_with(key))?;
-        line.split_ascii_whitespace()
-            .nth(1)?
-            .parse::<u64>()
-            .ok()
-            .map(|k| k * 1024)
-    };
+    let s = status()?;
     Some(Resident {
-        anon: kib("RssAnon:")?,
-        file: kib("RssFile:")?,
-        peak: kib("VmHWM:")?,
+        anon: s.anon,
+        file: s.file,
+        peak: s.peak,
     })
+}
+
+/// The memory lines of `/proc/self/status`, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Resident anonymous pages.
+    pub anon: u64,
+    /// Resident file pages.
+    pub file: u64,
+    /// Highest resident total.
+    pub peak: u64,
+    /// Private writable address space: what RLIMIT_DATA counts.
+    pub data: u64,
+    /// Address space: what RLIMIT_AS counts.
+    pub virt: u64,
+}
+
+/// Reads it; `None` where it does not exist.
+pub fn status() -> Option<Status> {
+    let text = std::fs::read_to_string("/proc/self/status").ok()?;
+    Some(Status {
+        anon: kib(&text, "RssAnon:")?,
+        file: kib(&text, "RssFile:")?,
+        peak: kib(&text, "VmHWM:")?,
+        data: kib(&text, "VmData:")?,
+        virt: kib(&text, "VmSize:")?,
+    })
+}
+
+/// The bytes of a line `key N kB`.
+pub(super) fn kib(text: &str, key: &str) -> Option<u64> {
+    let line = text.lines().find(|l| l.starts_with(key))?;
+    let n: u64 = line.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    n.checked_mul(1024)
 }
 
 #[cfg(all(test, target_os = "linux"))]

@@ -147,29 +147,37 @@ impl ModelFile {
         Ok(t)
     }
 
-    fn mat_ref(t: &TensorInfo, rows: usize, cols: usize) -> Result<MatRef, EngineError> {
-        if !ounce_kernels::quant::has_kernel(t.ty) {
-            return Err(EngineError::NoKernel {
-                name: t.name.clone(),
-                ty: t.ty,
-            });
-        }
-        Ok(MatRef {
+    fn mat_ref(t: &TensorInfo, rows: usize, cols: usize) -> MatRef {
+        MatRef {
             ty: t.ty,
             rows,
             cols,
             file: t.file,
             offset: t.offset as usize,
             n_bytes: t.n_bytes as usize,
-        })
+        }
+    }
+
+    /// The tensor that a matrix of this file is, or is a part of.
+    ///
+    /// # Panics
+    /// When the matrix is not of this file.
+    pub fn tensor_of(&self, m: &MatRef) -> &TensorInfo {
+        let holds = |t: &&TensorInfo| {
+            t.file == m.file
+                && (t.offset..t.offset + t.n_bytes.max(1)).contains(&(m.offset as u64))
+        };
+        let found = self.header.tensors.iter().find(holds);
+        found.expect("a matrix is made from a tensor")
     }
 
     /// The matrix `name` that maps `cols` inputs to `rows` outputs (ggml dims `{cols, rows}`).
     ///
     /// # Errors
-    /// Missing, another shape, or a type without a kernel: refused by name.
+    /// Missing, or another shape. A type without a kernel is refused at load: see `ModelSpec::without_kernel`.
     pub fn matrix(&self, name: &str, rows: usize, cols: usize) -> Result<MatRef, EngineError> {
-        Self::mat_ref(self.shaped(name, &[cols, rows])?, rows, cols)
+        let t = self.shaped(name, &[cols, rows])?;
+        Ok(Self::mat_ref(t, rows, cols))
     }
 
     /// A stack of `n` matrices (ggml dims `{cols, rows, n}`) as one of `n * rows` rows; see [`MatRef::expert`].
@@ -183,7 +191,8 @@ impl ModelFile {
         rows: usize,
         cols: usize,
     ) -> Result<MatRef, EngineError> {
-        Self::mat_ref(self.shaped(name, &[cols, rows, n])?, n * rows, cols)
+        let t = self.shaped(name, &[cols, rows, n])?;
+        Ok(Self::mat_ref(t, n * rows, cols))
     }
 
     /// The F32 vector `name` of `len` elements.

@@ -423,20 +423,56 @@ impl Graph {
         self.logits = Some(logits);
     }
 
+    /// Every matrix of the pass in the order of its use, the embedding table first.
+    pub fn matrices(&self) -> impl Iterator<Item = MatRef> {
+        let ops = self.body.iter().chain(&self.head);
+        ops.flat_map(|op| match op {
+            Op::Embed { table, .. } => vec![*table],
+            Op::Linear { outs, .. } => outs.iter().map(|o| o.w).collect(),
+            Op::Moe { moe, .. } => vec![moe.router, moe.gate, moe.up, moe.down],
+            _ => Vec::new(),
+        })
+    }
+
+    /// Bytes of weights that one decode step reads: every matrix once, the chosen experts of a layer, a row of the
+    /// embedding table (which counts as nothing).
+    pub fn step_bytes(&self) -> u64 {
+        let ops = self.body.iter().chain(&self.head);
+        let of = |op: &Op| match op {
+            Op::Linear { outs, .. } => outs.iter().map(|o| o.w.n_bytes() as u64).sum(),
+            Op::Moe { moe, .. } => {
+                let experts: u64 = [moe.gate, moe.up, moe.down]
+                    .iter()
+                    .map(|m| m.n_bytes() as u64)
+                    .sum();
+                moe.router.n_bytes() as u64 + experts / moe.n_expert as u64 * moe.n_used as u64
+            }
+            _ => 0,
+        };
+        ops.map(of).sum()
+    }
+
     /// Largest input width of any matrix: what the quantised activations of one row must hold.
     pub fn max_cols(&self) -> usize {
-        let mut max = 0;
-        for op in self.body.iter().chain(&self.head) {
-            match op {
-                Op::Linear { outs, .. } => outs.iter().for_each(|o| max = max.max(o.w.cols)),
-                Op::Moe { moe, .. } => {
-                    [&moe.router, &moe.gate, &moe.up, &moe.down]
-                        .into_iter()
-                        .for_each(|m| max = max.max(m.cols));
-                }
-                _ => {}
-            }
-        }
-        max
+        let products = self.matrices().filter(|m| !self.is_table_only(m));
+        products.map(|m| m.cols).max().unwrap_or(0)
+    }
+
+    /// The embedding table where no product reads it, so that a step touches one row of it a token.
+    pub fn sparse_table(&self) -> Option<MatRef> {
+        self.matrices().find(|m| self.is_table_only(m))
+    }
+
+    fn is_table_only(&self, m: &MatRef) -> bool {
+        let of = |op: &Op| match op {
+            Op::Embed { table, .. } => Some(*table),
+            _ => None,
+        };
+        let is_table = self.body.iter().find_map(of) == Some(*m);
+        let is_product = |op: &Op| match op {
+            Op::Linear { outs, .. } => outs.iter().any(|o| o.w == *m),
+            _ => false,
+        };
+        is_table && !self.body.iter().chain(&self.head).any(is_product)
     }
 }

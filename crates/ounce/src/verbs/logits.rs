@@ -36,7 +36,7 @@ const OUTPUTS: usize = 8;
 pub fn run(args: Args) -> Outcome {
     let tokens = read_tokens(&args.tokens)?;
     let model = open_model(&args.model)?;
-    let n_vocab = model.hparams.n_vocab;
+    let n_vocab = model.spec.hparams.n_vocab;
     let mut params = args
         .context
         .params(tokens.len().max(default_context(&model)))?;

@@ -254,8 +254,8 @@ pub fn run(args: Args) -> Outcome {
     }
     let sampling = args
         .sampling
-        .params(SampleParams::for_model(&model.file.header().metadata)?);
-    let sampler = Sampler::new(sampling, model.hparams.n_vocab)?;
+        .params(SampleParams::for_model(&model.spec.file.header().metadata)?);
+    let sampler = Sampler::new(sampling, model.spec.hparams.n_vocab)?;
     let prompter = if args.raw {
         Prompter::raw(Arc::clone(&model))
     } else {
@@ -272,7 +272,7 @@ pub fn run(args: Args) -> Outcome {
     if args.verbose {
         print_plan(&session);
     }
-    model.file.will_need();
+    model.spec.file.will_need();
     let params = GenerateParams {
         n_predict: usize::try_from(args.predict).ok(),
         stop: args.stop.clone(),
@@ -418,7 +418,7 @@ fn print_plan(session: &Session) {
 fn document(session: &Session, g: &Generation, text: &str) -> Value {
     let resident = probe::resident();
     json!({
-        "model": session.model().file.path().display().to_string(),
+        "model": session.model().spec.file.path().display().to_string(),
         "text": text,
         "stop_reason": g.stop.name(),
         "n_ctx": session.n_ctx(),
