@@ -183,6 +183,12 @@ impl Sampler {
         })
     }
 
+    /// Bytes that [`Sampler::new`] allocates for a vocabulary of `n_vocab` with the default look-back.
+    pub fn bytes(n_vocab: usize) -> usize {
+        let recent = SampleParams::default().repeat_last_n + 1;
+        n_vocab * size_of::<Candidate>() + recent * size_of::<u32>()
+    }
+
     /// Tells the penalties that `token` is part of the text.
     pub fn accept(&mut self, token: u32) {
         if self.params.repeat_last_n == 0 {

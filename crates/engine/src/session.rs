@@ -31,7 +31,7 @@ impl Session {
     /// # Errors
     /// The parameters do not fit the model, or the address space is refused.
     pub fn new(model: Arc<Model>, params: SessionParams) -> Result<Session, EngineError> {
-        Session::from_plan(Arc::clone(&model), Plan::new(&model, params)?)
+        Session::from_plan(Arc::clone(&model), Plan::new(&model.spec, params)?)
     }
 
     /// Allocates a plan made for this model.
@@ -40,7 +40,7 @@ impl Session {
     /// The address space is refused.
     pub fn from_plan(model: Arc<Model>, plan: Plan) -> Result<Session, EngineError> {
         let p = &plan.params;
-        let [dk, dv, n_head, n_head_kv] = heads(&model);
+        let [dk, dv, n_head, n_head_kv] = heads(&model.spec);
         let cpu = Cpu::new(p.isa, p.n_threads);
         let acts = ActBuf::new(p.n_ubatch.max(p.n_outputs), plan.max_cols);
         let attn = AttnScratch::new(p.n_threads, dk, dv, n_head, n_head_kv);

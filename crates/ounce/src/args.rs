@@ -8,6 +8,7 @@ const SHORT: &[(&str, &str)] = &[
     ("-ctk", "--cache-type-k"),
     ("-ctv", "--cache-type-v"),
     ("-sys", "--system"),
+    ("-np", "--parallel"),
 ];
 
 /// The arguments with every such flag spelt out; what follows `--` is left alone.

@@ -12,10 +12,21 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+/// Counts what the sections of a plan really take on the heap.
+#[global_allocator]
+static ALLOC: ounce_engine::memory::alloc::CountingAlloc =
+    ounce_engine::memory::alloc::CountingAlloc;
+
 /// Exit codes, as `--help` lists them.
 mod exit {
     /// Something failed; one line on stderr says what.
     pub const ERROR: u8 = 1;
+    /// The plan fits with weights streamed from storage.
+    pub const STREAMS: u8 = 2;
+    /// The plan does not fit.
+    pub const DOES_NOT_FIT: u8 = 3;
+    /// Wrong usage (`EX_USAGE`).
+    pub const USAGE: u8 = 64;
     /// A write to a closed pipe, as a process killed by SIGPIPE would report it.
     pub const BROKEN_PIPE: u8 = 141;
     /// Stopped by Ctrl-C.
@@ -29,9 +40,11 @@ Examples:
   ounce run ./model.gguf                       an interactive chat
   cat report.txt | ounce run qwen3.5:0.8b \"Summarise this.\"
   ounce show ./model.gguf --json               what a file holds
+  ounce plan ./model.gguf --profile vm-2gb     what it would cost, and whether it fits
 
 Exit codes:
-  0 done   1 failed, with one line on stderr   2 wrong usage   74 a model file shrank while in use
+  0 done   1 failed, with one line on stderr   2 (plan) weights are streamed   3 (plan) does not fit
+  64 wrong usage   71 out of memory   74 a model file shrank while in use
   130 stopped by Ctrl-C   141 the reader of stdout went away
 
 Environment:
@@ -49,6 +62,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Verb {
     Run(Box<verbs::run::Args>),
+    Plan(verbs::plan::Args),
     Pull(verbs::pull::Args),
     List(verbs::list::Args),
     Rm(verbs::rm::Args),
@@ -64,9 +78,16 @@ enum Verb {
 type Outcome = Result<ExitCode, Box<dyn std::error::Error>>;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse_from(args::expand(std::env::args_os()));
+    let cli = match Cli::try_parse_from(args::expand(std::env::args_os())) {
+        Ok(cli) => cli,
+        Err(e) => {
+            let _ = e.print();
+            return ExitCode::from(if e.use_stderr() { exit::USAGE } else { 0 });
+        }
+    };
     let outcome = match cli.verb {
         Verb::Run(a) => verbs::run::run(*a),
+        Verb::Plan(a) => verbs::plan::run(a),
         Verb::Pull(a) => verbs::pull::run(a),
         Verb::List(a) => verbs::list::run(a),
         Verb::Rm(a) => verbs::rm::run(a),

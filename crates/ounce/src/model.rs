@@ -58,6 +58,16 @@ pub struct ContextArgs {
 }
 
 impl ContextArgs {
+    /// Whether the user asked for a context size.
+    pub fn names_context(&self) -> bool {
+        self.ctx_size.is_some()
+    }
+
+    /// Whether the user asked for a number of threads.
+    pub fn names_threads(&self) -> bool {
+        self.threads.is_some()
+    }
+
     /// Parameters of a session, with a context of `default_ctx` where none was asked for.
     ///
     /// # Errors
@@ -69,6 +79,7 @@ impl ContextArgs {
             n_outputs: 1,
             type_k: self.cache_type_k,
             type_v: self.cache_type_v,
+            n_slots: 1,
             n_threads: self.threads.map_or_else(default_threads, |n| n as usize),
             isa: Isa::choose()?,
         })

@@ -78,7 +78,9 @@ impl Region {
     /// The bytes, for writing.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let usable = self.guard..self.guard + self.len;
-        self.map.as_deref_mut().map_or(&mut [], |map| &mut map[usable])
+        self.map
+            .as_deref_mut()
+            .map_or(&mut [], |map| &mut map[usable])
     }
 
     /// The region as floats (it starts on a page, so it is aligned).
@@ -104,11 +106,7 @@ impl Region {
                 // SAFETY: the range is private anonymous memory that nobody borrows (`&mut self`); after
                 // MADV_DONTNEED it reads as zeros, which is a valid value of every type stored in it.
                 let done = unsafe {
-                    map.unchecked_advise_range(
-                        memmap2::UncheckedAdvice::DontNeed,
-                        self.guard,
-                        len,
-                    )
+                    map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, self.guard, len)
                 };
                 if done.is_ok() {
                     return;

@@ -73,7 +73,11 @@ pub fn process_limits(mapped: u64) -> Vec<Limit> {
     let anon = status.anon;
     for (name, limit, counted) in [
         ("ulimit -d (RLIMIT_DATA)", rlimit_data(), status.data),
-        ("ulimit -v (RLIMIT_AS)", rlimit_as(), status.virt.saturating_add(mapped)),
+        (
+            "ulimit -v (RLIMIT_AS)",
+            rlimit_as(),
+            status.virt.saturating_add(mapped),
+        ),
     ] {
         if let Some(limit) = limit {
             found.push(Limit {
@@ -181,7 +185,11 @@ fn cgroup_places(text: &str) -> Vec<Place> {
         let is_v2 = id == "0" && controllers.is_empty();
         let is_v1 = controllers.split(',').any(|c| c == "memory");
         (is_v2 || is_v1).then(|| Place {
-            root: if is_v2 { "/sys/fs/cgroup" } else { "/sys/fs/cgroup/memory" },
+            root: if is_v2 {
+                "/sys/fs/cgroup"
+            } else {
+                "/sys/fs/cgroup/memory"
+            },
             path: path.to_owned(),
             is_v2,
         })
@@ -192,10 +200,15 @@ fn cgroup_places(text: &str) -> Vec<Place> {
 /// Anonymous bytes of a `memory.stat`, version 2 or 1.
 fn anon_of(stat: &str) -> u64 {
     let of = |key: &str| {
-        let line = stat.lines().find(|l| l.split_ascii_whitespace().next() == Some(key))?;
+        let line = stat
+            .lines()
+            .find(|l| l.split_ascii_whitespace().next() == Some(key))?;
         line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
     };
-    of("anon").or_else(|| of("total_rss")).or_else(|| of("rss")).unwrap_or(0)
+    of("anon")
+        .or_else(|| of("total_rss"))
+        .or_else(|| of("rss"))
+        .unwrap_or(0)
 }
 
 /// The number a file holds; "max" is none.
@@ -211,7 +224,10 @@ mod tests {
     fn texts_of_the_kernel_are_read() {
         let text = "MemTotal: 8000 kB\nMemFree: 1000 kB\nMemAvailable: 6000 kB\nSwapFree: 50 kB\n";
         let info = parse_meminfo(text).unwrap();
-        assert_eq!((info.total, info.available, info.swap_free), (8_192_000, 6_144_000, 51_200));
+        assert_eq!(
+            (info.total, info.available, info.swap_free),
+            (8_192_000, 6_144_000, 51_200)
+        );
         let old = parse_meminfo("MemTotal: 80 kB\nMemFree: 10 kB\nCached: 20 kB\n").unwrap();
         assert_eq!(old.available, 30 * 1024);
         assert_eq!(parse_meminfo("nothing"), None);
@@ -246,6 +262,9 @@ mod tests {
     fn this_machine_has_memory() {
         let info = meminfo().unwrap();
         assert!(info.available <= info.total && info.total > 1 << 20);
-        cgroup_limits().iter().chain(&process_limits(0)).for_each(|l| assert!(l.bytes <= l.limit));
+        cgroup_limits()
+            .iter()
+            .chain(&process_limits(0))
+            .for_each(|l| assert!(l.bytes <= l.limit));
     }
 }

@@ -72,7 +72,10 @@ mod tests {
         let areas = parse(text);
         assert_eq!(areas.len(), 2);
         assert_eq!((areas[0].rss, areas[0].anonymous), (12_288, 4096));
-        assert_eq!((areas[0].name.as_str(), areas[1].name.as_str()), ("/usr/bin/a b", ""));
+        assert_eq!(
+            (areas[0].name.as_str(), areas[1].name.as_str()),
+            ("/usr/bin/a b", "")
+        );
         assert_eq!(resident_in(&areas, &(0x7000..0x8000)), 8192);
     }
 

@@ -164,8 +164,7 @@ impl ModelFile {
     /// When the matrix is not of this file.
     pub fn tensor_of(&self, m: &MatRef) -> &TensorInfo {
         let holds = |t: &&TensorInfo| {
-            t.file == m.file
-                && (t.offset..t.offset + t.n_bytes.max(1)).contains(&(m.offset as u64))
+            t.file == m.file && (t.offset..t.offset + t.n_bytes.max(1)).contains(&(m.offset as u64))
         };
         let found = self.header.tensors.iter().find(holds);
         found.expect("a matrix is made from a tensor")

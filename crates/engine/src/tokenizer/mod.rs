@@ -8,6 +8,7 @@ mod bpe;
 mod detokenize;
 mod error;
 mod pretokenize;
+mod size;
 mod special;
 mod spm;
 mod vocab;
@@ -18,6 +19,7 @@ use ounce_gguf::{Array, Header, Metadata, ValueKind};
 
 pub use detokenize::Detokenizer;
 pub use error::TokenizerError;
+pub use size::planned_bytes;
 pub use vocab::TokenKind;
 
 use bpe::{Bpe, ByteDecoder};

@@ -43,6 +43,7 @@ pub fn params(n_ctx: usize) -> SessionParams {
         n_outputs: 8,
         type_k: KvType::F32,
         type_v: KvType::F32,
+        n_slots: 1,
         n_threads: 2,
         isa: Isa::choose().unwrap(),
     }

@@ -127,7 +127,7 @@ fn flags_with_values_that_make_no_sense() {
         ("--logit-bias", "7"),
         ("--chat-template-kwargs", "[]"),
     ] {
-        ounce(&["run", &path, "-p", "x", flag, value]).fails(2, &["error:"]);
+        ounce(&["run", &path, "-p", "x", flag, value]).fails(64, &["error:"]);
     }
     for (flag, value, word) in [
         ("--temp", "nan", "temperature"),
@@ -142,9 +142,9 @@ fn flags_with_values_that_make_no_sense() {
     ] {
         ounce(&["run", &path, "-p", "x", flag, value]).error(&[word]);
     }
-    ounce(&["run", &path, "-p", "x", "--no-such-flag"]).fails(2, &["--no-such-flag"]);
-    ounce(&["frobnicate"]).fails(2, &["frobnicate"]);
-    ounce(&[]).fails(2, &["Usage"]);
+    ounce(&["run", &path, "-p", "x", "--no-such-flag"]).fails(64, &["--no-such-flag"]);
+    ounce(&["frobnicate"]).fails(64, &["frobnicate"]);
+    ounce(&[]).fails(64, &["Usage"]);
     ounce(&["run", &path, "a prompt", "-p", "another"]).error(&["give one"]);
     let mut isa = command(&["run", &path, "-p", "x"]);
     isa.env("OUNCE_ISA", "sse9");

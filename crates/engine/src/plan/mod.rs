@@ -1,13 +1,20 @@
 //! What a session will allocate, computed from the header and the graph before anything is allocated.
 //! The session allocates from these numbers; nothing is sized twice.
 
+mod device;
+mod fit;
+
+pub use device::{Device, Pool, ProfileError};
+pub use fit::{Fit, Proposal, Verdict, default_context, headroom};
+
 use ounce_kernels::Isa;
 use ounce_kernels::ops::{ActBuf, AttnScratch, KvType};
 
 use crate::EngineError;
 use crate::cache::KvLayout;
-use crate::model::Model;
+use crate::model::ModelSpec;
 use crate::model::slab::SlabLayout;
+use crate::sample::Sampler;
 
 /// What the user asks of a session.
 #[derive(Clone, Debug)]
@@ -22,11 +29,20 @@ pub struct SessionParams {
     pub type_k: KvType,
     /// Cache type of values.
     pub type_v: KvType,
+    /// Sequences at once, each with a cache of its own; a [`crate::Session`] is one of them.
+    pub n_slots: usize,
     /// Threads.
     pub n_threads: usize,
     /// Instruction set of the kernels.
     pub isa: Isa,
 }
+
+/// Code, libraries and stacks: resident when a small model runs, without its sections (measured, x86-64 and ARM64).
+const RUNTIME_BASE: usize = 8 << 20;
+/// What a thread adds to it.
+const RUNTIME_THREAD: usize = 64 << 10;
+/// Header and graph where no allocator counts them: what a tensor takes in names, shapes, ops and tables.
+const HEADER_TENSOR: usize = 2 << 10;
 
 /// One line of the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,12 +94,13 @@ impl Plan {
     ///
     /// # Errors
     /// A context larger than the model's, a zero count, a cache type that does not fit the heads.
-    pub fn new(model: &Model, params: SessionParams) -> Result<Plan, EngineError> {
-        let hp = &model.spec.hparams;
+    pub fn new(spec: &ModelSpec, params: SessionParams) -> Result<Plan, EngineError> {
+        let hp = &spec.hparams;
         for (what, n) in [
             ("the context", params.n_ctx),
             ("the prefill chunk", params.n_ubatch),
             ("the number of threads", params.n_threads),
+            ("the number of slots", params.n_slots),
         ] {
             if n == 0 {
                 return Err(EngineError::Parameter {
@@ -105,7 +122,7 @@ impl Plan {
             n_outputs: params.n_outputs.clamp(1, params.n_ctx),
             ..params
         };
-        let graph = &model.spec.graph;
+        let graph = &spec.graph;
         let n_ubatch = params.n_ubatch;
         let kv = KvLayout::new(graph, params.n_ctx, n_ubatch, params.type_k, params.type_v)?;
         let slab = SlabLayout::new(graph, n_ubatch, params.n_outputs);
@@ -117,21 +134,25 @@ impl Plan {
         }
         let max_cols = graph.max_cols();
         let rows = n_ubatch.max(params.n_outputs);
-        let [dk, dv, n_head, n_head_kv] = heads(model);
+        let [dk, dv, n_head, n_head_kv] = heads(spec);
         let section = |name, bytes: usize, kind| Section {
             name,
             bytes: bytes as u64,
             kind,
         };
+        let header = spec
+            .heap_bytes()
+            .unwrap_or(spec.file.header().tensors.len() * HEADER_TENSOR);
+        let slots = |bytes: usize| bytes.saturating_mul(params.n_slots);
         let sections = vec![
             Section {
                 name: "weights",
-                bytes: model.spec.file.n_bytes(),
+                bytes: spec.file.n_bytes(),
                 kind: Kind::Mapped,
             },
-            section("KV cache", kv.cache_bytes(), Kind::Reserved),
+            section("KV cache", slots(kv.cache_bytes()), Kind::Reserved),
             section("KV stage", kv.stage_bytes(), Kind::Reserved),
-            section("recurrent state", 4 * state_len, Kind::Committed),
+            section("recurrent state", slots(4 * state_len), Kind::Committed),
             section("forward slab", 4 * slab.len, Kind::Reserved),
             section(
                 "quantised activations",
@@ -143,7 +164,23 @@ impl Plan {
                 AttnScratch::bytes(params.n_threads, dk, dv, n_head, n_head_kv),
                 Kind::Committed,
             ),
-            section("tokenizer", model.tokenizer.memory_bytes(), Kind::Committed),
+            section(
+                "sampler",
+                slots(Sampler::bytes(hp.n_vocab)),
+                Kind::Committed,
+            ),
+            section("token buffers", slots(4 * params.n_ctx), Kind::Reserved),
+            section(
+                "tokenizer",
+                crate::tokenizer::planned_bytes(spec.file.header()),
+                Kind::Committed,
+            ),
+            section("header and graph", header, Kind::Committed),
+            section(
+                "runtime base",
+                RUNTIME_BASE + params.n_threads * RUNTIME_THREAD,
+                Kind::Committed,
+            ),
         ];
         Ok(Plan {
             params,
@@ -160,10 +197,22 @@ impl Plan {
     pub fn sections(&self) -> &[Section] {
         &self.sections
     }
+
+    /// Bytes of all sections that are the process's own: what a limit on its memory must allow.
+    pub fn heap_bytes(&self) -> u64 {
+        let own = self.sections.iter().filter(|s| s.kind != Kind::Mapped);
+        own.map(|s| s.bytes).fold(0, u64::saturating_add)
+    }
+
+    /// Bytes that are mapped from files: resident while used, reclaimable.
+    pub fn mapped_bytes(&self) -> u64 {
+        let mapped = self.sections.iter().filter(|s| s.kind == Kind::Mapped);
+        mapped.map(|s| s.bytes).fold(0, u64::saturating_add)
+    }
 }
 
 /// What sizes the scratch of attention: widths of key and value heads, query heads, key/value heads.
-pub(crate) fn heads(model: &Model) -> [usize; 4] {
-    let hp = &model.spec.hparams;
+pub(crate) fn heads(spec: &ModelSpec) -> [usize; 4] {
+    let hp = &spec.hparams;
     [hp.head_dim_k, hp.head_dim_v, hp.n_head, hp.n_head_kv]
 }
