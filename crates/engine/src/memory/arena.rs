@@ -85,7 +85,11 @@ impl Region {
 
     /// The region as floats (it starts on a page, so it is aligned).
     pub fn floats_mut(&mut self) -> &mut [f32] {
-        bytemuck::cast_slice_mut(self.bytes_mut())
+        match self.len {
+            // An empty slice of bytes is not aligned for floats.
+            0 => &mut [],
+            _ => bytemuck::cast_slice_mut(self.bytes_mut()),
+        }
     }
 
     /// Addresses of the region, whole pages.
