@@ -137,8 +137,8 @@ impl CpuBackend {
                     .expect("values of one op do not overlap");
                 let (type_k, type_v) = p.kv.types();
                 let [k_rows, v_rows] = p.kv.rows_mut(*kv, pos0, n);
-                ops::kv_store(cpu, type_k, k, k_rows);
-                ops::kv_store(cpu, type_v, v, v_rows);
+                ops::kv_store(cpu, type_k, spec.head_dim_k, k, k_rows);
+                ops::kv_store(cpu, type_v, spec.head_dim_v, v, v_rows);
                 let [k, v] = p.kv.rows(*kv, pos0, n);
                 let attention = ops::Attention {
                     q,

@@ -35,6 +35,7 @@ fn attentions(cpu: &Cpu, show: Show<'_>) {
             (KvType::BF16, 4096, 1),
             (KvType::Q8_0, 4096, 1),
             (KvType::Q4_0, 4096, 1),
+            (KvType::Tq4, 4096, 1),
             (KvType::F16, 0, 512),
             (KvType::F16, 2048, 512),
         ] {
@@ -42,7 +43,7 @@ fn attentions(cpu: &Cpu, show: Show<'_>) {
             let n = depth + n_tokens;
             let [k, v] = [1, 2].map(|seed| {
                 let mut bytes = vec![0; ty.row_bytes(n * width)];
-                kv_store(cpu, ty, &numbers(n * width, seed), &mut bytes);
+                kv_store(cpu, ty, d, &numbers(n * width, seed), &mut bytes);
                 bytes
             });
             let rows = |past| KvRows {
@@ -151,10 +152,11 @@ fn rows(cpu: &Cpu, show: Show<'_>) {
         KvType::BF16,
         KvType::Q8_0,
         KvType::Q4_0,
+        KvType::Tq4,
     ] {
         let mut bytes = vec![0; ty.row_bytes(x.len())];
         show(&format!("kv_store {ty} 512x{n_embd}"), &mut || {
-            kv_store(cpu, ty, &x, &mut bytes);
+            kv_store(cpu, ty, d, &x, &mut bytes);
         });
     }
 }

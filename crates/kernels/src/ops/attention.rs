@@ -5,6 +5,7 @@
 //! and sum, so that no row of scores as long as the context exists. A single token over few heads leaves threads
 //! without work; its keys are then divided among the threads and the parts merged.
 
+use super::hadamard::{rotate_heads, unrotate_heads};
 use super::kv::{KvRows, load};
 use super::math::{LANES, dot, exp, sum_lanes};
 use super::split;
@@ -71,9 +72,9 @@ impl AttnScratch {
         TILE_ROWS.max(group)
     }
 
-    /// A block of keys, of values, of scores, and the running sums of a tile's rows.
+    /// A block of keys, of values, of scores, and a tile's rows: rotated queries and running sums.
     fn per_thread(dk: usize, dv: usize, group: usize) -> usize {
-        BLOCK * (dk + dv) + Self::rows(group) * (BLOCK + dv + 2)
+        BLOCK * (dk + dv) + Self::rows(group) * (BLOCK + dk + dv + 2)
     }
 
     /// One partial result for each thread and query head.
@@ -166,6 +167,9 @@ pub fn attention(cpu: &Cpu, a: &Attention<'_>, scratch: &mut AttnScratch, out: &
                     let out = unsafe { shared_out.slice_mut(at..at + a.dv) };
                     let inverse = 1.0 / sum;
                     out.iter_mut().zip(acc).for_each(|(o, x)| *o = x * inverse);
+                    if a.v.ty.is_rotated() {
+                        unrotate_heads(cpu.isa, a.dv, out);
+                    }
                 } else {
                     let at = (part * a.n_head + h) * row;
                     // SAFETY: each unit has the partial results of its part and heads to itself.
@@ -191,6 +195,9 @@ pub fn attention(cpu: &Cpu, a: &Attention<'_>, scratch: &mut AttnScratch, out: &
             a.dv,
             out,
         );
+        if a.v.ty.is_rotated() {
+            unrotate_heads(cpu.isa, a.dv, out);
+        }
     }
 }
 
@@ -239,12 +246,23 @@ fn walk<'s>(
     let (k_block, rest) = scratch.split_at_mut(BLOCK * dk);
     let (v_block, rest) = rest.split_at_mut(BLOCK * dv);
     let (scores, rest) = rest.split_at_mut(n_rows * BLOCK);
+    let (queries, rest) = rest.split_at_mut(n_rows * dk);
     let (acc, rest) = rest.split_at_mut(n_rows * dv);
     let (max, rest) = rest.split_at_mut(n_rows);
     let sum = &mut rest[..n_rows];
     acc.fill(0.0);
     max.fill(f32::NEG_INFINITY);
     sum.fill(0.0);
+    let query = |r: usize| {
+        let t = tokens.start + r / group;
+        &a.q[(t * a.n_head + head * group + r % group) * dk..][..dk]
+    };
+    if a.k.ty.is_rotated() {
+        for (r, q) in queries.chunks_exact_mut(dk).enumerate() {
+            q.copy_from_slice(query(r));
+        }
+        rotate_heads(isa, dk, queries);
+    }
     let (k_bytes, v_bytes) = (a.k.ty.row_bytes(dk), a.v.ty.row_bytes(dv));
     let mut first = keys.0;
     while first < keys.1 {
@@ -274,9 +292,12 @@ fn walk<'s>(
             if from >= to {
                 continue;
             }
-            let q = &a.q[(t * a.n_head + head * group + r % group) * dk..][..dk];
             let row = Row {
-                q,
+                q: if a.k.ty.is_rotated() {
+                    &queries[r * dk..(r + 1) * dk]
+                } else {
+                    query(r)
+                },
                 k: &k_block[from * dk..to * dk],
                 v: &v_block[from * dv..to * dv],
                 scale: a.scale,

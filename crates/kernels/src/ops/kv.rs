@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{for_isa, split};
+use super::{for_isa, split, tq4};
 use crate::quant::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use crate::{Cpu, Isa, SharedSlice};
 
@@ -20,28 +20,33 @@ pub enum KvType {
     Q8_0,
     /// Blocks of 32 half bytes with a scale.
     Q4_0,
+    /// As large as [`KvType::Q4_0`] and closer: each head is rotated by a random Hadamard transform, then stored in
+    /// blocks of the tensor type IQ4_NL. What is stored is the rotated head.
+    Tq4,
 }
 
 /// A name that is no cache type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("\"{0}\" is not a cache type; the types are f32, f16, bf16, q8_0, q4_0")]
+#[error("\"{0}\" is not a cache type; the types are f32, f16, bf16, q8_0, q4_0, tq4")]
 pub struct KvTypeError(String);
 
 const BLOCK: usize = 32;
 
 impl KvType {
-    const ALL: [KvType; 5] = [
+    const ALL: [KvType; 6] = [
         KvType::F32,
         KvType::F16,
         KvType::BF16,
         KvType::Q8_0,
         KvType::Q4_0,
+        KvType::Tq4,
     ];
 
     /// Elements of a block; a head must be a multiple of it.
     pub fn block_len(self) -> usize {
         match self {
             KvType::Q8_0 | KvType::Q4_0 => BLOCK,
+            KvType::Tq4 => tq4::BLOCK,
             _ => 1,
         }
     }
@@ -54,6 +59,7 @@ impl KvType {
                 KvType::F16 | KvType::BF16 => 2,
                 KvType::Q8_0 => 2 + BLOCK,
                 KvType::Q4_0 => 2 + BLOCK / 2,
+                KvType::Tq4 => tq4::BYTES,
             }
     }
 
@@ -65,7 +71,14 @@ impl KvType {
             KvType::BF16 => "bf16",
             KvType::Q8_0 => "q8_0",
             KvType::Q4_0 => "q4_0",
+            KvType::Tq4 => "tq4",
         }
+    }
+
+    /// Whether the rows hold rotated heads: queries must be rotated to meet such keys, and what is summed of such
+    /// values rotated back.
+    pub(crate) fn is_rotated(self) -> bool {
+        self == KvType::Tq4
     }
 }
 
@@ -120,26 +133,29 @@ impl KvRows<'_> {
     }
 }
 
-/// Stores rows of floats as `ty`, rounding to nearest (even).
+/// Stores heads of `head_dim` floats as `ty`, rounding to nearest (even).
 ///
 /// # Panics
-/// When `out` is not as long as `x` takes, or `x` is no whole number of blocks.
-pub fn kv_store(cpu: &Cpu, ty: KvType, x: &[f32], out: &mut [u8]) {
-    /// Elements to a piece of work: a multiple of every block.
+/// When `out` is not as long as `x` takes, `x` is no whole number of heads, or a head no whole number of blocks.
+pub fn kv_store(cpu: &Cpu, ty: KvType, head_dim: usize, x: &[f32], out: &mut [u8]) {
+    /// Elements to a piece of work: a multiple of every block, those of rotations too.
     const PIECE: usize = 256;
-    assert_eq!(x.len() % ty.block_len(), 0);
+    assert_eq!(x.len() % head_dim, 0);
+    assert_eq!(head_dim % ty.block_len(), 0);
     assert_eq!(out.len(), ty.row_bytes(x.len()));
     let out = SharedSlice::new(out);
-    split::ranges(cpu, x.len().div_ceil(PIECE), 4 * PIECE, &|pieces| {
+    let cost = PIECE * if ty.is_rotated() { 32 } else { 4 };
+    split::ranges(cpu, x.len().div_ceil(PIECE), cost, &|pieces| {
         let (start, end) = (pieces.start * PIECE, (pieces.end * PIECE).min(x.len()));
         // SAFETY: pieces do not overlap and are whole blocks.
         let out = unsafe { out.slice_mut(ty.row_bytes(start)..ty.row_bytes(end)) };
-        store(cpu.isa, ty, &x[start..end], out);
+        store(cpu.isa, ty, head_dim, &x[start..end], out);
     });
 }
 
-fn store(isa: Isa, ty: KvType, x: &[f32], out: &mut [u8]) {
+fn store(isa: Isa, ty: KvType, head_dim: usize, x: &[f32], out: &mut [u8]) {
     match (ty, isa) {
+        (KvType::Tq4, _) => tq4::store(isa, head_dim, x, out),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: `Isa` is chosen only where the CPU has F16C.
         (KvType::F16, Isa::Avx2 | Isa::Avx512) => unsafe { x86::store_f16(x, out) },
@@ -182,6 +198,7 @@ fn store_plain(ty: KvType, x: &[f32], out: &mut [u8]) {
                 }
             }
         }
+        KvType::Tq4 => unreachable!("`store` has sent it to its own file"),
     }
 }
 
@@ -192,9 +209,10 @@ fn store_all<const N: usize>(x: &[f32], out: &mut [u8], f: impl Fn(f32) -> [u8; 
     }
 }
 
-/// The floats that a head's bytes stand for.
+/// The floats that a head's bytes stand for, rotated where the type is.
 pub(crate) fn load(isa: Isa, ty: KvType, bytes: &[u8], out: &mut [f32]) {
     match (ty, isa) {
+        (KvType::Tq4, _) => tq4::load(isa, bytes, out),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: `Isa` is chosen only where the CPU has F16C.
         (KvType::F16, Isa::Avx2 | Isa::Avx512) => unsafe { x86::load_f16(bytes, out) },
@@ -232,6 +250,7 @@ fn load_plain(ty: KvType, bytes: &[u8], out: &mut [f32]) {
                 }
             }
         }
+        KvType::Tq4 => unreachable!("`load` has sent it to its own file"),
     }
 }
 
