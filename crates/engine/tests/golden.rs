@@ -114,6 +114,7 @@ fn cache_types() {
                 (KvType::BF16, 1e-3),
                 (KvType::Q8_0, 1e-3),
                 (KvType::Q4_0, 0.2),
+                (KvType::Tq4, 0.1),
             ][..],
         ),
         (
@@ -123,6 +124,7 @@ fn cache_types() {
                 (KvType::BF16, 1e-3),
                 (KvType::Q8_0, 1e-3),
                 (KvType::Q4_0, 0.2),
+                (KvType::Tq4, 0.1),
             ][..],
         ),
         ("llama", &[(KvType::F16, 1e-5), (KvType::BF16, 1e-3)][..]),
@@ -147,21 +149,37 @@ fn cache_types() {
     }
 }
 
+/// K and V may differ: only what is of a rotated type is rotated.
+#[test]
+fn cache_types_of_keys_and_values_are_independent() {
+    let tokens = tokens();
+    for (type_k, type_v) in [(KvType::Tq4, KvType::F16), (KvType::F16, KvType::Tq4)] {
+        for arch in ["qwen3", "gemma3"] {
+            let params = SessionParams {
+                type_k,
+                type_v,
+                ..params(64)
+            };
+            let mut session = Session::new(golden(&format!("{arch}.f32.gguf")), params).unwrap();
+            let want = npy(&format!("{arch}.npy"));
+            let error = relative_squared_error(&logits(&mut session, &tokens, &[3, 1, 17]), &want);
+            assert!(error < 0.2, "{arch}, {type_k} and {type_v}: {error}");
+        }
+    }
+}
+
 /// A head of 16 holds no block of 32: refused by name, not rounded up.
 #[test]
 fn cache_types_that_do_not_fit_the_heads_are_refused() {
-    let model = golden("llama.f32.gguf");
-    let error = Session::new(
-        model,
-        SessionParams {
-            type_k: KvType::Q8_0,
+    for ty in [KvType::Q8_0, KvType::Q4_0, KvType::Tq4] {
+        let params = SessionParams {
+            type_k: ty,
             ..params(64)
-        },
-    )
-    .err()
-    .unwrap()
-    .to_string();
-    assert!(error.contains("q8_0") && error.contains("16"), "{error}");
+        };
+        let session = Session::new(golden("llama.f32.gguf"), params);
+        let error = session.err().unwrap().to_string();
+        assert!(error.contains(ty.name()) && error.contains("16"), "{error}");
+    }
 }
 
 /// A session that was reset, or went back, gives the same logits as a fresh one.

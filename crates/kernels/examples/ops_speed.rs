@@ -146,14 +146,7 @@ fn rows(cpu: &Cpu, show: Show<'_>) {
             rope(cpu, &mut y, n_tokens, n_head, d, kind, &table);
         });
     }
-    for ty in [
-        KvType::F32,
-        KvType::F16,
-        KvType::BF16,
-        KvType::Q8_0,
-        KvType::Q4_0,
-        KvType::Tq4,
-    ] {
+    for ty in KvType::ALL {
         let mut bytes = vec![0; ty.row_bytes(x.len())];
         show(&format!("kv_store {ty} 512x{n_embd}"), &mut || {
             kv_store(cpu, ty, d, &x, &mut bytes);

@@ -7,14 +7,7 @@ use ounce_kernels::{Cpu, Isa, TensorType, quant};
 use proptest::prelude::*;
 use support::random;
 
-const TYPES: [KvType; 6] = [
-    KvType::F32,
-    KvType::F16,
-    KvType::BF16,
-    KvType::Q8_0,
-    KvType::Q4_0,
-    KvType::Tq4,
-];
+const TYPES: [KvType; 6] = KvType::ALL;
 
 fn cpus() -> Vec<Cpu> {
     [

@@ -33,7 +33,8 @@ pub struct KvTypeError(String);
 const BLOCK: usize = 32;
 
 impl KvType {
-    const ALL: [KvType; 6] = [
+    /// Every type.
+    pub const ALL: [KvType; 6] = [
         KvType::F32,
         KvType::F16,
         KvType::BF16,

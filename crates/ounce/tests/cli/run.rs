@@ -57,7 +57,7 @@ fn every_architecture_and_cache_type_runs() {
         }
     }
     for arch in ["llama", "qwen35"] {
-        for cache in ["q8_0", "q4_0"] {
+        for cache in ["q8_0", "q4_0", "tq4"] {
             ounce(&[
                 "run",
                 &model(&format!("{arch}.Q4_K_M.gguf")),
