@@ -49,7 +49,7 @@ pub struct ContextArgs {
     /// Tokens of a prefill chunk; short form -ub.
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     ubatch_size: u32,
-    /// Cache type of keys: f32, f16, bf16, q8_0, q4_0, tq4; short form -ctk.
+    /// Cache type of keys: f32, f16, bf16, q8_0, q4_0, tq4 (as small as q4_0, nearer to f16); short form -ctk.
     #[arg(long, value_name = "T", default_value = "f16")]
     cache_type_k: KvType,
     /// Cache type of values; short form -ctv.

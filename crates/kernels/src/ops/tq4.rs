@@ -183,3 +183,28 @@ mod x86 {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every scale, every pair of levels in every place.
+    #[test]
+    fn forms_of_load_agree_to_the_bit() {
+        let (mut want, mut got) = ([0.0; 2 * BLOCK], [0.0; 2 * BLOCK]);
+        for half in 0..=u16::MAX {
+            let mut bytes = [0; 2 * BYTES];
+            for block in bytes.chunks_exact_mut(BYTES) {
+                block[..2].copy_from_slice(&half.to_le_bytes());
+            }
+            for (i, q) in bytes.iter_mut().enumerate().filter(|(i, _)| i % BYTES > 1) {
+                *q = (usize::from(half) + 7 * i) as u8;
+            }
+            load(Isa::Scalar, &bytes, &mut want);
+            load(Isa::detect(), &bytes, &mut got);
+            for (a, b) in want.iter().zip(&got) {
+                assert!(a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan());
+            }
+        }
+    }
+}
