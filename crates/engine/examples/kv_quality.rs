@@ -4,6 +4,7 @@
 //!
 //! The text (by default the licences and the documents of this repository) is cut into windows of the context's length,
 //! and KL(f16 ‖ type) averaged over the last half of the positions of each, 2048 in all. K and V have the same type.
+//! The documents change, and the figures a little with them: commits are compared on one `--text`.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -67,7 +67,7 @@ fn steps_allocate_nothing() {
                 ..params(256)
             };
             // A head of 16 holds no block.
-            if model.spec.hparams.head_dim_k % ty.block_len() != 0 {
+            if !model.spec.hparams.head_dim_k.is_multiple_of(ty.block_len()) {
                 continue;
             }
             n_quantised += usize::from(ty.block_len() > 1);

@@ -3,7 +3,8 @@
 //! A unit of work is one key/value head and a tile of tokens: all query heads that share the head go together. It walks
 //! over the keys in blocks, turns each block of K and V to floats once for all its queries, and keeps a running maximum
 //! and sum, so that no row of scores as long as the context exists. A single token over few heads leaves threads
-//! without work; its keys are then divided among the threads and the parts merged.
+//! without work; its keys are then divided among the threads and the parts merged. Where rows hold rotated heads, the
+//! tile's queries are rotated once, and the finished output of a head once back.
 
 use super::hadamard::{rotate_heads, unrotate_heads};
 use super::kv::{KvRows, load};
