@@ -17,6 +17,11 @@ pub enum EngineError {
     NotAFile(PathBuf),
     #[error("{}: the file is empty; download it again", .0.display())]
     EmptyFile(PathBuf),
+    #[error(
+        "{}: the file shrank, was overwritten or its storage failed while the model was in use; restore it and load the model again",
+        .0.display()
+    )]
+    FileChanged(PathBuf),
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
     #[error("{}: {source}", path.display())]
@@ -98,6 +103,16 @@ pub enum EngineError {
 }
 
 impl EngineError {
+    /// Whether a mapped file changed or failed: the model is of no further use, and a program that ends for it does so
+    /// with [`EXIT_FILE_CHANGED`](crate::memory::EXIT_FILE_CHANGED).
+    pub fn is_file_changed(&self) -> bool {
+        match self {
+            EngineError::FileChanged(_) => true,
+            EngineError::InFile { source, .. } => source.is_file_changed(),
+            _ => false,
+        }
+    }
+
     /// An I/O error on a path, with "no such file" told apart.
     pub fn open(path: &Path, source: io::Error) -> EngineError {
         match source.kind() {

@@ -99,7 +99,8 @@ impl Session {
     /// Returns how many were fed: fewer than given only when `cancel` was raised between chunks.
     ///
     /// # Errors
-    /// The context cannot hold them, or an id is not in the vocabulary; nothing is fed then.
+    /// The context cannot hold them, or an id is not in the vocabulary; nothing is fed then. The model's file changed or
+    /// cannot be read any more; the session is empty then and its model of no further use.
     pub fn prefill(&mut self, tokens: &[u32], cancel: &AtomicBool) -> Result<usize, EngineError> {
         self.check(tokens)?;
         let mut fed = 0;
@@ -107,10 +108,10 @@ impl Session {
             if cancel.load(Ordering::Relaxed) {
                 return Ok(fed);
             }
-            self.body(chunk);
+            self.body(chunk)?;
             fed += chunk.len();
             if fed == tokens.len() {
-                self.head(chunk.len() - 1, 1);
+                self.head(chunk.len() - 1, 1)?;
             }
         }
         Ok(fed)
@@ -119,11 +120,11 @@ impl Session {
     /// Feeds one token; returns the logits of the next, `[n_vocab]`.
     ///
     /// # Errors
-    /// The context is full, or the id is not in the vocabulary.
+    /// The context is full, the id is not in the vocabulary, or the model's file changed; see [`Session::prefill`].
     pub fn decode(&mut self, token: u32) -> Result<&mut [f32], EngineError> {
         self.check(&[token])?;
-        self.body(&[token]);
-        self.head(0, 1);
+        self.body(&[token])?;
+        self.head(0, 1)?;
         Ok(self.logits())
     }
 
@@ -141,10 +142,10 @@ impl Session {
         let n_vocab = self.model.spec.hparams.n_vocab;
         let step = self.plan.params.n_outputs;
         for chunk in tokens.chunks(chunk.clamp(1, self.plan.params.n_ubatch)) {
-            self.body(chunk);
+            self.body(chunk)?;
             for first in (0..chunk.len()).step_by(step) {
                 let n = step.min(chunk.len() - first);
-                self.head(first, n);
+                self.head(first, n)?;
                 for row in self.outputs(n).chunks_exact(n_vocab) {
                     each(row)?;
                 }
@@ -188,14 +189,26 @@ impl Session {
         Ok(())
     }
 
-    fn body(&mut self, tokens: &[u32]) {
+    fn body(&mut self, tokens: &[u32]) -> Result<(), EngineError> {
         let pos0 = self.tokens.len();
         self.pass(tokens, pos0, 0, tokens.len(), false);
+        self.weights_held()?;
         self.tokens.extend_from_slice(tokens);
+        Ok(())
     }
 
-    fn head(&mut self, first_output: usize, n: usize) {
+    fn head(&mut self, first_output: usize, n: usize) -> Result<(), EngineError> {
         self.pass(&[], 0, first_output, n, true);
+        self.weights_held()
+    }
+
+    /// Forgets everything when the weights that the last pass read were not those of the file.
+    fn weights_held(&mut self) -> Result<(), EngineError> {
+        let held = self.model.spec.file.check();
+        if held.is_err() {
+            self.reset();
+        }
+        held
     }
 
     fn pass(&mut self, tokens: &[u32], pos0: usize, first_output: usize, n: usize, head: bool) {

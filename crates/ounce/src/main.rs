@@ -27,6 +27,8 @@ mod exit {
     pub const DOES_NOT_FIT: u8 = 3;
     /// Wrong usage (`EX_USAGE`).
     pub const USAGE: u8 = 64;
+    /// A model file changed, or its storage failed, while it was in use.
+    pub const FILE_CHANGED: u8 = ounce_engine::memory::EXIT_FILE_CHANGED as u8;
     /// A write to a closed pipe, as a process killed by SIGPIPE would report it.
     pub const BROKEN_PIPE: u8 = 141;
     /// Stopped by Ctrl-C.
@@ -44,7 +46,7 @@ Examples:
 
 Exit codes:
   0 done   1 failed, with one line on stderr   2 (plan) weights are streamed   3 (plan) does not fit
-  64 wrong usage   71 out of memory   74 a model file shrank while in use
+  64 wrong usage   71 out of memory   74 a model file changed while in use
   130 stopped by Ctrl-C   141 the reader of stdout went away
 
 Environment:
@@ -103,6 +105,10 @@ fn main() -> ExitCode {
             return ExitCode::from(exit::BROKEN_PIPE);
         }
         out::error(e.as_ref());
-        ExitCode::from(exit::ERROR)
+        let engine = e.downcast_ref::<ounce_engine::EngineError>();
+        ExitCode::from(match engine {
+            Some(e) if e.is_file_changed() => exit::FILE_CHANGED,
+            _ => exit::ERROR,
+        })
     })
 }

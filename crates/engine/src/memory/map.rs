@@ -1,24 +1,50 @@
-//! Read-only file mappings, and what happens when the file shrinks under one.
-//!
-//! A page of a mapping that lies past the end of its file raises SIGBUS when touched. A guard, installed with
-//! the first mapping, turns that into one line naming the file and exit code [`EXIT_FILE_CHANGED`]; a SIGBUS
-//! anywhere else keeps its default effect.
+//! Read-only file mappings that notice when the file changes under them.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::path::{Path, PathBuf};
-use std::sync::Once;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::SystemTime;
 
+use super::sigbus::Slot;
 use crate::EngineError;
 
-/// Exit code when a mapped file shrank or its storage failed while it was being read (`EX_IOERR`).
+/// Exit code of a program that ends because a mapped file changed or its storage failed (`EX_IOERR`).
 pub const EXIT_FILE_CHANGED: i32 = 74;
 
-/// One file, mapped read-only and shared with the page cache: its bytes are held once, by the kernel.
+/// The bytes of one file: mapped read-only and shared with the page cache, so that the kernel holds them once; or, after
+/// [`Mapping::make_direct`], in memory of this process.
 pub struct Mapping {
-    map: memmap2::Mmap,
-    path: PathBuf,
-    slot: Option<usize>,
+    // Dropped in this order: the guard goes before the mapping.
+    pub(super) watch: Option<Watch>,
+    pub(super) map: memmap2::Mmap,
+    pub(super) path: PathBuf,
+}
+
+/// What tells that a mapped file is no longer the one that was opened.
+pub(super) struct Watch {
+    pub(super) slot: Slot,
+    /// Kept open: a file renamed over the path is another one and changes nothing here.
+    pub(super) file: File,
+    stamp: Stamp,
+    /// Once changed, always: the bytes may come back, what was computed from the others does not.
+    failed: AtomicBool,
+}
+
+/// Length and time of the last write. A write moves the time; a cut within the last page moves the length, and would
+/// otherwise read as zeros without a fault.
+#[derive(PartialEq, Eq)]
+struct Stamp {
+    len: u64,
+    modified: Option<SystemTime>,
+}
+
+impl Stamp {
+    fn of(meta: &Metadata) -> Stamp {
+        Stamp {
+            len: meta.len(),
+            modified: meta.modified().ok(),
+        }
+    }
 }
 
 impl Mapping {
@@ -32,23 +58,51 @@ impl Mapping {
         if meta.is_dir() {
             return Err(EngineError::IsDirectory(path.to_owned()));
         }
+        // Before it is opened, which for a pipe would wait for a writer.
         if !meta.is_file() {
             return Err(EngineError::NotAFile(path.to_owned()));
         }
-        if meta.len() == 0 {
+        let file = File::open(path).map_err(fail)?;
+        let stamp = Stamp::of(&file.metadata().map_err(fail)?);
+        if stamp.len == 0 {
             return Err(EngineError::EmptyFile(path.to_owned()));
         }
-        let file = File::open(path).map_err(fail)?;
         // SAFETY: the mapping is read-only and private to this struct. Another process may still change the
         // file: then the bytes change under us, which every reader here tolerates (any byte pattern is a valid
-        // weight or was bounds-checked when read), or pages vanish, which `guard` turns into a clean exit.
+        // weight or was bounds-checked when read), or pages vanish, in whose place `sigbus` puts zeros.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(fail)?;
-        let slot = guard::register(map.as_ptr() as usize, map.len(), path);
+        let slot = Slot::register(map.as_ptr() as usize, map.len()).ok_or_else(|| {
+            fail(std::io::Error::other(
+                "too many model files are in use at once; unload some",
+            ))
+        })?;
         Ok(Mapping {
+            watch: Some(Watch {
+                slot,
+                file,
+                stamp,
+                failed: AtomicBool::new(false),
+            }),
             map,
             path: path.to_owned(),
-            slot,
         })
+    }
+
+    /// Whether everything read so far came from the file that was opened. Asked after a computation over the bytes, whose
+    /// result is worth nothing otherwise. Costs one system call, allocates nothing.
+    ///
+    /// # Errors
+    /// The file shrank, was written to, or a page of it could not be read. The mapping stays failed from then on.
+    pub fn check(&self) -> Result<(), EngineError> {
+        let Some(w) = &self.watch else { return Ok(()) };
+        let is_same = |meta: Metadata| Stamp::of(&meta) == w.stamp;
+        if w.slot.failed() || !w.file.metadata().is_ok_and(is_same) {
+            w.failed.store(true, Relaxed);
+        }
+        if w.failed.load(Relaxed) {
+            return Err(EngineError::FileChanged(self.path.clone()));
+        }
+        Ok(())
     }
 
     /// The file's bytes. Nothing is read from storage until it is touched.
@@ -69,111 +123,6 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        if let Some(slot) = self.slot {
-            guard::unregister(slot);
-        }
-    }
-}
-
-/// The SIGBUS handler and its table of mappings.
-mod guard {
-    use super::*;
-
-    /// Split models have a few dozen parts at most; mappings past the table's end are simply not named.
-    const SLOTS: usize = 256;
-
-    struct Slot {
-        start: AtomicUsize,
-        len: AtomicUsize,
-        name: AtomicPtr<u8>,
-        name_len: AtomicUsize,
-    }
-
-    static TABLE: [Slot; SLOTS] = [const {
-        Slot {
-            start: AtomicUsize::new(0),
-            len: AtomicUsize::new(0),
-            name: AtomicPtr::new(std::ptr::null_mut()),
-            name_len: AtomicUsize::new(0),
-        }
-    }; SLOTS];
-    static INSTALL: Once = Once::new();
-
-    pub fn register(start: usize, len: usize, path: &Path) -> Option<usize> {
-        INSTALL.call_once(install);
-        let slot = TABLE
-            .iter()
-            .position(|s| s.start.compare_exchange(0, start, SeqCst, SeqCst).is_ok())?;
-        // Leaked on purpose: the handler may read the name at any time, even after `unregister`.
-        let name: &'static mut str = path.display().to_string().leak();
-        TABLE[slot].name.store(name.as_mut_ptr(), SeqCst);
-        TABLE[slot].name_len.store(name.len(), SeqCst);
-        TABLE[slot].len.store(len, SeqCst);
-        Some(slot)
-    }
-
-    pub fn unregister(slot: usize) {
-        TABLE[slot].len.store(0, SeqCst);
-        TABLE[slot].start.store(0, SeqCst);
-    }
-
-    #[cfg(not(unix))]
-    fn install() {}
-
-    #[cfg(unix)]
-    fn install() {
-        // SAFETY: a zeroed sigaction is valid; `on_sigbus` has the SA_SIGINFO signature and calls only
-        // async-signal-safe functions (write, _exit, sigaction, raise).
-        unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = on_sigbus as *const () as usize;
-            action.sa_flags = libc::SA_SIGINFO;
-            libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut());
-        }
-    }
-
-    #[cfg(unix)]
-    extern "C" fn on_sigbus(
-        _signal: i32,
-        info: *mut libc::siginfo_t,
-        _context: *mut std::ffi::c_void,
-    ) {
-        // SAFETY: the kernel passes a valid siginfo for a handler installed with SA_SIGINFO; SIGBUS carries an address.
-        let addr = unsafe { (*info).si_addr() } as usize;
-        for slot in &TABLE {
-            let (start, len) = (slot.start.load(SeqCst), slot.len.load(SeqCst));
-            if start != 0 && addr >= start && addr - start < len {
-                let (name, name_len) = (slot.name.load(SeqCst), slot.name_len.load(SeqCst));
-                // SAFETY: name and name_len describe a leaked, never freed string; write and _exit are
-                // async-signal-safe.
-                unsafe {
-                    say(b"error: ");
-                    say(std::slice::from_raw_parts(name, name_len));
-                    say(b": the file shrank or its storage failed while the model was in use; check the file and start again\n");
-                    libc::_exit(EXIT_FILE_CHANGED);
-                }
-            }
-        }
-        // Not ours: back to the default, which the faulting instruction meets again on return.
-        // SAFETY: a zeroed sigaction with SIG_DFL is valid.
-        unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = libc::SIG_DFL;
-            libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut());
-        }
-    }
-
-    /// # Safety
-    /// Callable from a signal handler only because `write` is async-signal-safe.
-    #[cfg(unix)]
-    unsafe fn say(text: &[u8]) {
-        // SAFETY: pointer and length come from one live slice.
-        unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,5 +137,81 @@ mod tests {
             .expect("must fail")
             .to_string();
         assert!(text.contains("ounce-no-such-file.gguf"), "{text}");
+    }
+
+    const LEN: usize = 64 * 4096 + 100;
+
+    /// A file of ones with a name of its own.
+    fn ones(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("ounce-map-{}-{name}", std::process::id()));
+        std::fs::write(&path, vec![1; LEN]).unwrap();
+        path
+    }
+
+    fn cut(path: &Path, len: u64) {
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_len(len).unwrap();
+    }
+
+    fn changed(m: &Mapping) -> bool {
+        match m.check() {
+            Ok(()) => false,
+            Err(EngineError::FileChanged(p)) => p == m.path(),
+            Err(e) => panic!("{e}"),
+        }
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn threads_that_read_past_a_cut_read_zeros_and_live() {
+        let path = ones("cut");
+        let m = Mapping::open(&path).unwrap();
+        assert!(!changed(&m));
+        let kept = 16 * 4096;
+        cut(&path, kept as u64);
+        std::thread::scope(|s| {
+            for i in 0..8 {
+                let m = &m;
+                // From different pages on, backwards, so that zeros are put several times.
+                s.spawn(move || {
+                    for page in (0..64 - i).rev() {
+                        let want = u8::from(page < 16);
+                        assert_eq!(m.bytes()[page * 4096 + i], want, "page {page}");
+                    }
+                });
+            }
+        });
+        assert!(m.watch.as_ref().unwrap().slot.failed() && changed(&m));
+        // The bytes coming back makes nothing good; a new mapping is another matter.
+        cut(&path, LEN as u64);
+        assert!(changed(&m));
+        std::fs::write(&path, vec![1; LEN]).unwrap();
+        let new = Mapping::open(&path).unwrap();
+        assert!(new.bytes().iter().all(|&b| b == 1) && !changed(&new));
+        std::fs::remove_file(&path).unwrap();
+        assert!(!changed(&new), "an unlinked file is still the file");
+    }
+
+    #[test]
+    fn changes_without_a_fault_are_noticed() {
+        let path = ones("quiet");
+        let m = Mapping::open(&path).unwrap();
+        // Within the last page: reads as zeros.
+        cut(&path, LEN as u64 - 1);
+        assert!(changed(&m));
+        let m = Mapping::open(&path).unwrap();
+        // As long as before, but later. Some file systems keep time in ticks of 10 ms.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::fs::write(&path, vec![2; LEN - 1]).unwrap();
+        assert!(changed(&m));
+        let m = Mapping::open(&path).unwrap();
+        let other = ones("other");
+        std::fs::rename(&other, &path).unwrap();
+        assert_eq!(m.bytes()[0], 2);
+        assert!(
+            !changed(&m),
+            "another file under the same name is no change"
+        );
+        std::fs::remove_file(&path).unwrap();
     }
 }

@@ -6,7 +6,8 @@ mod arena;
 pub mod caps;
 mod map;
 pub mod probe;
+mod sigbus;
 pub mod smaps;
 
 pub use arena::{Region, page_size};
-pub use map::Mapping;
+pub use map::{EXIT_FILE_CHANGED, Mapping};

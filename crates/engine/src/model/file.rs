@@ -117,6 +117,14 @@ impl ModelFile {
         self.mappings.iter().for_each(Mapping::will_need);
     }
 
+    /// Whether everything read so far came from the files that were opened; see [`Mapping::check`].
+    ///
+    /// # Errors
+    /// Names the part that changed.
+    pub fn check(&self) -> Result<(), EngineError> {
+        self.mappings.iter().try_for_each(Mapping::check)
+    }
+
     /// Whether the file holds a tensor of this name.
     pub fn has(&self, name: &str) -> bool {
         self.header.tensor(name).is_some()
@@ -257,7 +265,10 @@ impl ModelFile {
 
 fn open_one(path: &Path) -> Result<(Mapping, Header), EngineError> {
     let mapping = Mapping::open(path)?;
-    let header = ounce_gguf::parse(mapping.bytes()).map_err(|source| EngineError::Gguf {
+    let header = ounce_gguf::parse(mapping.bytes());
+    // Before what the parser says: it may have read zeros.
+    mapping.check()?;
+    let header = header.map_err(|source| EngineError::Gguf {
         path: path.to_owned(),
         source,
     })?;

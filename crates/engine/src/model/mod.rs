@@ -113,6 +113,7 @@ impl Model {
         let header = spec.file.header();
         let (tokenizer, tokenizer_heap) =
             alloc::grown_by(|| Tokenizer::from_gguf(header, spec.file.bytes()));
+        spec.file.check()?;
         let tokenizer = tokenizer.map_err(|e| in_file(path, e.into()))?;
         let template = header
             .metadata

@@ -108,6 +108,8 @@ fn answer(
     }
     let generation = match generation {
         Ok(generation) => generation,
+        // No further question can be answered.
+        Err(e) if e.is_file_changed() => return Err(e.into()),
         // The conversation has outgrown the context: the question is taken back, the program stays.
         Err(e) => {
             turns.pop();

@@ -236,25 +236,39 @@ fn ctrl_c_stops_the_answer() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
 }
 
-/// A model file that shrinks under the mapping is one line and an exit code, not a signal.
+/// A model file that changes under the mapping is one line and an exit code, not a signal.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_file_that_shrinks_ends_the_run_cleanly() {
-    let path = scratch("shrink").join("model.gguf");
-    std::fs::copy(model("llama.f32.gguf"), &path).unwrap();
-    let (child, mut out) = endless(&path.display().to_string());
-    std::fs::OpenOptions::new()
-        .write(true)
-        .open(&path)
-        .unwrap()
-        .set_len(4096)
-        .unwrap();
-    std::io::copy(&mut out, &mut std::io::sink()).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let err = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(74), "{err}");
-    assert!(
-        err.contains("model.gguf") && err.contains("shrank"),
-        "{err}"
-    );
+fn a_file_that_changes_ends_the_run_cleanly() {
+    type Change = fn(&std::path::Path);
+    let changes: [(&str, Change); 3] = [
+        ("shrinks", |p| cut(p, 4096)),
+        ("shrinks-a-little", |p| {
+            cut(p, p.metadata().unwrap().len() - 1);
+        }),
+        ("is-overwritten", |p| {
+            std::fs::copy(model("qwen2.f32.gguf"), p).unwrap();
+        }),
+    ];
+    for (name, change) in changes {
+        let path = scratch(name).join("model.gguf");
+        std::fs::copy(model("llama.f32.gguf"), &path).unwrap();
+        let (child, mut out) = endless(&path.display().to_string());
+        change(&path);
+        std::io::copy(&mut out, &mut std::io::sink()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(74), "{name}: {err}");
+        let lines: Vec<&str> = err.lines().filter(|l| l.contains("error")).collect();
+        assert_eq!(lines.len(), 1, "{name}: {err}");
+        assert!(
+            lines[0].contains("model.gguf: the file shrank, was overwritten"),
+            "{name}: {err}"
+        );
+    }
+}
+
+fn cut(path: &std::path::Path, len: u64) {
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    file.set_len(len).unwrap();
 }
