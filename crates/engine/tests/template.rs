@@ -142,8 +142,22 @@ fn deeply_nested_source_does_not_overflow_the_stack() {
     }
     assert!(matches!(
         ChatTemplate::new(&"a".repeat(1 << 20)),
-        Err(TemplateError::SourceTooLong(_))
+        Err(TemplateError::SourceTooLong(..))
     ));
+}
+
+/// A literal costs little fuel a level, so that this goes deepest: over two million levels.
+#[test]
+fn literals_nested_in_a_loop_do_not_overflow_the_stack() {
+    let literal = format!("{}ns.x{}", "[".repeat(60), "]".repeat(60));
+    for turns in [36_000, 50_000] {
+        let deep = format!(
+            "{{% set ns = namespace(x=1) %}}{{% for i in range({turns}) %}}{{% set ns.x = {literal} %}}{{% endfor %}}"
+        );
+        for end in ["", "{{ ns.x }}", "{{ ns.x | string }}"] {
+            let _ = render(&format!("{deep}{end}"), &json!({}));
+        }
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod clock;
 mod filters;
 mod json;
 mod python;
+mod stack;
 
 use std::io::{self, Write};
 use std::sync::{Arc, mpsc};
@@ -18,20 +19,10 @@ use minijinja::value::Serde;
 use minijinja::{Environment, Error, ErrorKind, Value};
 
 pub use clock::DateTime;
-
-/// Budget of a render: one instruction, or 64 bytes of data. A conversation of 1000 messages takes up to 3 million in the
-/// templates known; the budget bounds a hostile one to about 256 MB and a second.
-const FUEL: u64 = 4_000_000;
+use stack::Limits;
 
 /// Longest prompt in bytes, well above any context.
 const MAX_OUTPUT: usize = 16 << 20;
-
-/// Longest template in bytes; the longest known have some 30 000.
-const MAX_SOURCE: usize = 128 << 10;
-
-/// The engine recurses where a template nests expressions or values: at most some 500 000 levels, which is what the limits
-/// above allow, of less than 700 bytes each. It is address space: only what is used of it becomes memory.
-const STACK: usize = 512 << 20;
 
 /// Longest time that compiling or rendering may take; either takes milliseconds. The engine's budget does not cover
 /// comparing values that hold each other many times over.
@@ -43,8 +34,10 @@ const NAME: &str = "chat template";
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // each variant's message is its documentation
 pub enum TemplateError {
-    #[error("the chat template has {0} bytes; at most {MAX_SOURCE} are supported")]
-    SourceTooLong(usize),
+    #[error(
+        "the chat template has {0} bytes; at most {1} are supported; try another one with --template, or --raw, or lift a memory limit (ulimit -d, ulimit -v)"
+    )]
+    SourceTooLong(usize, usize),
     #[error(
         "the chat template cannot be read, line {line}: {what}; try another one with --template, or --raw"
     )]
@@ -56,10 +49,12 @@ pub enum TemplateError {
     )]
     Failed { line: usize, what: String },
     #[error(
-        "the chat template needs more time or memory than a prompt can; try another one with --template, or --raw"
+        "the chat template needs more time or memory than a prompt can; try another one with --template, or --raw, or lift a memory limit (ulimit -d, ulimit -v)"
     )]
     Budget,
-    #[error("cannot start a thread for the chat template: {0}")]
+    #[error(
+        "cannot start a thread for the chat template: {0}; lift the limit on memory or threads (ulimit -d, -v, -u)"
+    )]
     Thread(#[from] io::Error),
 }
 
@@ -71,6 +66,7 @@ struct Raised(String);
 /// A compiled chat template.
 pub struct ChatTemplate {
     env: Arc<Environment<'static>>,
+    stack: usize,
 }
 
 impl ChatTemplate {
@@ -90,8 +86,16 @@ impl ChatTemplate {
         source: &str,
         clock: impl Fn() -> DateTime + Send + Sync + 'static,
     ) -> Result<ChatTemplate, TemplateError> {
-        if source.len() > MAX_SOURCE {
-            return Err(TemplateError::SourceTooLong(source.len()));
+        ChatTemplate::within(Limits::now(), source, clock)
+    }
+
+    fn within(
+        limits: Limits,
+        source: &str,
+        clock: impl Fn() -> DateTime + Send + Sync + 'static,
+    ) -> Result<ChatTemplate, TemplateError> {
+        if source.len() > limits.source {
+            return Err(TemplateError::SourceTooLong(source.len(), limits.source));
         }
         let mut env = Environment::new();
         let syntax = SyntaxConfig::builder()
@@ -99,7 +103,7 @@ impl ChatTemplate {
             .lstrip_blocks(true)
             .build();
         env.set_syntax(syntax.map_err(told)?);
-        env.set_fuel(Some(FUEL));
+        env.set_fuel(Some(limits.fuel));
         env.set_unknown_method_callback(python::method);
         env.add_test("sequence", python::is_sequence);
         env.add_filter("tojson", json::tojson);
@@ -114,12 +118,15 @@ impl ChatTemplate {
         );
         env.add_function("strftime_now", move |format: &str| clock().format(format));
         let source = python::without_generation_tags(source).into_owned();
-        let env = apart(move || {
+        let env = apart(limits.stack, move || {
             env.add_template_owned(NAME, source)
                 .map(|()| env)
                 .map_err(told)
         })?;
-        Ok(ChatTemplate { env: Arc::new(env) })
+        Ok(ChatTemplate {
+            env: Arc::new(env),
+            stack: limits.stack,
+        })
     }
 
     /// The prompt for these variables: an object with `messages`, `add_generation_prompt`, `bos_token` and what else the
@@ -129,7 +136,7 @@ impl ChatTemplate {
     /// The template refuses the conversation, fails, or goes on for too long.
     pub fn render(&self, vars: &serde_json::Value) -> Result<String, TemplateError> {
         let (env, vars) = (Arc::clone(&self.env), Value::from(Serde(vars)));
-        apart(move || {
+        apart(self.stack, move || {
             let mut out = Limited(Vec::new());
             env.get_template(NAME)
                 .and_then(|t| t.render_captured_to(vars, &mut out).map(drop))
@@ -142,15 +149,16 @@ impl ChatTemplate {
     }
 }
 
-/// Does `work` on a thread of its own, with a [`STACK`] and [`TIME`] for it. A thread cannot be ended from outside: one
+/// Does `work` on a thread of its own, with `stack` bytes and [`TIME`] for it. A thread cannot be ended from outside: one
 /// that is out of time goes on until its fuel or the process ends, and nobody waits for it.
 fn apart<T: Send + 'static>(
+    stack: usize,
     work: impl FnOnce() -> Result<T, TemplateError> + Send + 'static,
 ) -> Result<T, TemplateError> {
     let (sender, receiver) = mpsc::channel();
     let thread = thread::Builder::new()
         .name(NAME.to_owned())
-        .stack_size(STACK)
+        .stack_size(stack)
         .spawn(move || {
             // Nobody listens when the time was over.
             let _ = sender.send(work());

@@ -216,3 +216,38 @@ fn list_and_rm_of_an_empty_store() {
     );
     ounce(&["rm", "no-such-model"]).error(&["no-such-model", "ounce list"]);
 }
+
+/// The template's thread takes its stack from what the limits leave; a hostile template still cannot overflow it.
+#[test]
+#[cfg(target_os = "linux")]
+fn templates_under_memory_limits() {
+    let under = |limit: &str, source: &str| {
+        let file = scratch("template-limits").join("t.jinja");
+        std::fs::write(&file, source).unwrap();
+        let ounce = command(&["template", &file.display().to_string(), "--jsonl"]);
+        let mut command = std::process::Command::new("sh");
+        command
+            .args(["-c", &format!("ulimit {limit} && exec \"$@\""), "sh"])
+            .arg(ounce.get_program())
+            .args(ounce.get_args());
+        for (key, value) in ounce.get_envs() {
+            match value {
+                Some(value) => command.env(key, value),
+                None => command.env_remove(key),
+            };
+        }
+        run_with(command, br#"{"messages":[{"role":"user","content":"Hi"}]}"#)
+            .ok()
+            .out
+    };
+    let nested = format!("{}ns.x{}", "[".repeat(60), "]".repeat(60));
+    let deep = format!(
+        "{{% set ns = namespace(x=1) %}}{{% for i in range(2000) %}}{{% set ns.x = {nested} %}}{{% endfor %}}{{{{ ns.x }}}}"
+    );
+    for limit in ["-d 98304", "-d 24576", "-v 262144"] {
+        let text = under(limit, "{% for m in messages %}{{ m.content }}{% endfor %}");
+        assert_eq!(text.trim(), r#"{"text":"Hi"}"#, "{limit}");
+        let text = under(limit, &deep);
+        assert!(text.contains("more time or memory"), "{limit}: {text:.100}");
+    }
+}
