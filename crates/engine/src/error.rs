@@ -22,6 +22,17 @@ pub enum EngineError {
         .0.display()
     )]
     FileChanged(PathBuf),
+    #[error(
+        "{}: cannot lock {bytes} bytes in memory: {source}; {} (RLIMIT_MEMLOCK): raise it with ulimit -l, or do not lock the model",
+        path.display(),
+        limit.map_or("there is no limit".to_owned(), |n| format!("the limit is {n} bytes"))
+    )]
+    Lock {
+        path: PathBuf,
+        bytes: u64,
+        limit: Option<u64>,
+        source: io::Error,
+    },
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
     #[error("{}: {source}", path.display())]

@@ -17,6 +17,8 @@ pub struct Mapping {
     // Dropped in this order: the guard goes before the mapping.
     pub(super) watch: Option<Watch>,
     pub(super) map: memmap2::Mmap,
+    /// Bytes of the file; a copy is a little longer.
+    pub(super) len: usize,
     pub(super) path: PathBuf,
 }
 
@@ -83,6 +85,7 @@ impl Mapping {
                 stamp,
                 failed: AtomicBool::new(false),
             }),
+            len: map.len(),
             map,
             path: path.to_owned(),
         })
@@ -107,7 +110,7 @@ impl Mapping {
 
     /// The file's bytes. Nothing is read from storage until it is touched.
     pub fn bytes(&self) -> &[u8] {
-        &self.map
+        &self.map[..self.len]
     }
 
     /// Where the file is.

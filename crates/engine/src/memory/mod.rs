@@ -4,8 +4,10 @@
 pub mod alloc;
 mod arena;
 pub mod caps;
+mod direct;
 mod map;
 pub mod probe;
+mod residency;
 mod sigbus;
 pub mod smaps;
 

@@ -125,6 +125,47 @@ impl ModelFile {
         self.mappings.iter().try_for_each(Mapping::check)
     }
 
+    /// Keeps the files in memory; see [`Mapping::lock`].
+    ///
+    /// # Errors
+    /// As [`Mapping::lock`]; the limit must hold all files together.
+    pub fn lock(&self) -> Result<(), EngineError> {
+        self.mappings.iter().try_for_each(Mapping::lock)
+    }
+
+    /// Reads the files into memory; see [`Mapping::prefetch`]. `progress` gets the bytes done and those of all files.
+    ///
+    /// # Errors
+    /// As [`Mapping::prefetch`].
+    pub fn prefetch(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<(), EngineError> {
+        let total = self.n_bytes();
+        let mut before = 0;
+        for m in &self.mappings {
+            m.prefetch(&mut |done, _| progress(before + done, total))?;
+            before += m.bytes().len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Copies the files into memory of our own; see [`Mapping::make_direct`]. `progress` as in [`ModelFile::prefetch`].
+    ///
+    /// # Errors
+    /// As [`Mapping::make_direct`].
+    pub fn make_direct(&mut self, progress: &mut dyn FnMut(u64, u64)) -> Result<(), EngineError> {
+        let total = self.n_bytes();
+        let mut before = 0;
+        for m in &mut self.mappings {
+            m.make_direct(&mut |done, _| progress(before + done, total))?;
+            before += m.bytes().len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Whether the files were copied by [`ModelFile::make_direct`].
+    pub fn is_copied(&self) -> bool {
+        self.mappings.iter().all(Mapping::is_copied)
+    }
+
     /// Whether the file holds a tensor of this name.
     pub fn has(&self, name: &str) -> bool {
         self.header.tensor(name).is_some()
