@@ -105,6 +105,12 @@ pub enum EngineError {
         block: usize,
         head_dim: usize,
     },
+    #[error(
+        "memory is too short for new work: {0}; close other programs, lower -c or use a smaller quantisation, then try again"
+    )]
+    Pressure(String),
+    #[error("cannot hold this process to its plan: {why}; leave out --strict-memory")]
+    StrictMemory { why: String },
     #[error("{what} must be {wanted}, not {found}")]
     Parameter {
         what: &'static str,

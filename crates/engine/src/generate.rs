@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::EngineError;
+use crate::memory::{ThrashWatch, Verdict};
 use crate::sample::Sampler;
 use crate::session::Session;
 use crate::tokenizer::Detokenizer;
@@ -22,6 +23,10 @@ pub struct GenerateParams {
     pub context_shift: bool,
     /// Tokens that a context shift never drops.
     pub n_keep: usize,
+    /// Starts although memory is critically short.
+    pub ignore_pressure: bool,
+    /// Is told what the user should know while tokens come, each thing once, as one line.
+    pub on_note: Option<fn(&str)>,
 }
 
 /// What ended a text.
@@ -88,7 +93,8 @@ impl Generation {
 /// a prefix of the prompt are not fed again. After a cancel the session holds what had been fed and can go on.
 ///
 /// # Errors
-/// The prompt is empty or does not fit the context (nothing is fed then), or the logits are not finite.
+/// The prompt is empty or does not fit the context, or memory is critically short (nothing is fed then), or the logits
+/// are not finite.
 pub fn generate(
     session: &mut Session,
     sampler: &mut Sampler,
@@ -112,6 +118,7 @@ pub fn generate(
             n_ctx,
         });
     }
+    make_room(session, params.ignore_pressure)?;
     let common = session
         .tokens()
         .iter()
@@ -139,6 +146,7 @@ pub fn generate(
     let model = std::sync::Arc::clone(session.model());
     let mut text = Detokenizer::new(&model.tokenizer);
     let mut held = StopFilter::new(&params.stop);
+    let mut thrash = ThrashWatch::new(model.spec.file.n_bytes());
     loop {
         if params.n_predict.is_some_and(|n| result.n_generated >= n) {
             result.stop = StopReason::Length;
@@ -175,6 +183,11 @@ pub fn generate(
         session.decode(token)?;
         result.decode += step.elapsed();
         result.n_decoded += 1;
+        if let Some(tell) = params.on_note
+            && let Some(line) = thrash.token()
+        {
+            tell(&line);
+        }
     }
     let rest = text.finish();
     let (certain, stopped) = held.push(rest);
@@ -185,6 +198,21 @@ pub fn generate(
         let _ = on_text(held.finish());
     }
     Ok(result)
+}
+
+/// When memory is short, gives back what this session does not need; when that is critically so, refuses the request.
+fn make_room(session: &mut Session, ignore_pressure: bool) -> Result<(), EngineError> {
+    match session.pressure() {
+        Verdict::Calm => Ok(()),
+        Verdict::Critical(why) if !ignore_pressure => {
+            session.trim();
+            Err(EngineError::Pressure(why))
+        }
+        Verdict::Tight(_) | Verdict::Critical(_) => {
+            session.trim();
+            Ok(())
+        }
+    }
 }
 
 /// Keeps the first `n_keep` tokens and the newer half of the others. They are fed again, which is right for every
@@ -250,6 +278,7 @@ fn overlap(text: &str, stop: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Pressure;
 
     fn run(stop: &[&str], pieces: &[&str]) -> (String, bool) {
         let stop: Vec<String> = stop.iter().map(|s| s.to_string()).collect();
@@ -264,6 +293,74 @@ mod tests {
         }
         out.push_str(f.finish());
         (out, false)
+    }
+
+    /// In a cgroup where memory ran out, or that was held at its limit, since the session was made.
+    #[test]
+    fn under_pressure_a_session_is_trimmed_and_new_work_refused() {
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../tests/data/golden/llama.f32.gguf"
+        );
+        let model = std::sync::Arc::new(crate::Model::open(path.as_ref()).unwrap());
+        let params = crate::SessionParams {
+            n_ctx: 64,
+            n_ubatch: 64,
+            n_outputs: 1,
+            type_k: ounce_kernels::ops::KvType::F16,
+            type_v: ounce_kernels::ops::KvType::F16,
+            n_threads: 1,
+            isa: ounce_kernels::Isa::choose().unwrap(),
+        };
+        let n_vocab = model.spec.hparams.n_vocab;
+        let mut session = Session::new(model, params).unwrap();
+        let mut sampler = Sampler::new(crate::SampleParams::default(), n_vocab).unwrap();
+        let group = std::env::temp_dir().join(format!("ounce-pressed-{}", std::process::id()));
+        std::fs::create_dir_all(&group).unwrap();
+        let events = |max: u32, oom: u32| {
+            let text = format!("high 0\nmax {max}\noom {oom}\noom_kill 0\n");
+            std::fs::write(group.join("memory.events"), text).unwrap();
+        };
+        let mut ask = |session: &mut Session, ignore_pressure| {
+            let params = GenerateParams {
+                n_predict: Some(1),
+                ignore_pressure,
+                ..GenerateParams::default()
+            };
+            let never = AtomicBool::new(false);
+            let mut ignore = |_: &str| ControlFlow::Continue(());
+            generate(
+                session,
+                &mut sampler,
+                &[5, 6, 7],
+                &params,
+                &never,
+                &mut ignore,
+            )
+        };
+        events(0, 0);
+        session.watch(Pressure::of(vec![(group.clone(), true)]));
+        ask(&mut session, true).unwrap();
+        assert!(session.logits().iter().any(|&x| x != 0.0));
+        events(9, 2);
+        let text = ask(&mut session, false).unwrap_err().to_string();
+        for part in ["ran out 2 times", "ounce-pressed", "try again"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(
+            session.logits().iter().all(|&x| x == 0.0),
+            "the slab was given back"
+        );
+        assert_eq!(session.tokens(), [5, 6, 7], "nothing is forgotten");
+        events(9, 3);
+        ask(&mut session, true).unwrap();
+        events(12, 3);
+        make_room(&mut session, false).unwrap();
+        assert!(
+            session.logits().iter().all(|&x| x == 0.0),
+            "held at the limit: trimmed"
+        );
+        std::fs::remove_dir_all(group).unwrap();
     }
 
     #[test]

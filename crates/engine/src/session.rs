@@ -9,7 +9,7 @@ use ounce_kernels::ops::{ActBuf, AttnScratch};
 use crate::EngineError;
 use crate::cache::KvCache;
 use crate::cpu::{CpuBackend, Pass};
-use crate::memory::Region;
+use crate::memory::{Pressure, Region, Verdict};
 use crate::model::Model;
 use crate::plan::{Plan, SessionParams, heads};
 
@@ -23,6 +23,7 @@ pub struct Session {
     slab: Region,
     /// What has been fed, position by position.
     tokens: Vec<u32>,
+    pressure: Pressure,
 }
 
 impl Session {
@@ -50,6 +51,7 @@ impl Session {
             states: Region::reserve("recurrent state", 4 * plan.state_len)?,
             slab: Region::reserve("forward slab", 4 * plan.slab.len)?,
             tokens: Vec::with_capacity(p.n_ctx),
+            pressure: Pressure::new(),
             model,
             plan,
         })
@@ -80,6 +82,24 @@ impl Session {
         self.kv.release();
         self.states.release();
         self.tokens.clear();
+    }
+
+    /// Gives back what is idle or can be computed again, and forgets nothing: the forward slab, the stage of the cache, and
+    /// pages of the cache beyond [`Session::tokens`]. [`Session::logits`] are zeros until the next pass.
+    pub fn trim(&mut self) {
+        self.kv.trim(self.tokens.len());
+        self.slab.release();
+    }
+
+    /// A session that watches other cgroups than this process's.
+    #[cfg(test)]
+    pub(crate) fn watch(&mut self, pressure: Pressure) {
+        self.pressure = pressure;
+    }
+
+    /// How short memory is; events in cgroups count from the last call on.
+    pub fn pressure(&mut self) -> Verdict {
+        self.pressure.look()
     }
 
     /// Forgets what follows the first `n` tokens, or everything where that is not possible: a recurrent state cannot

@@ -138,6 +138,20 @@ impl KvCache {
         self.stage.release();
     }
 
+    /// Gives back the pages of rows that a sequence of `n_past` positions does not have, and those of the stage, which is
+    /// idle between passes.
+    pub fn trim(&mut self, n_past: usize) {
+        self.stage.release();
+        for l in &self.layout.layers {
+            for (start, row_bytes) in [(l.k, l.k_row), (l.v, l.v_row)] {
+                let used = n_past.min(l.n_slots) * row_bytes;
+                // Up to the next tensor, which starts on a page of its own.
+                let end = (l.n_slots * row_bytes).next_multiple_of(PAGE);
+                self.cache.release_within(start + used..start + end);
+            }
+        }
+    }
+
     /// Whether rows older than `n` of a sequence of `n_past` are all still there, so that it can go back to `n`.
     pub fn can_rewind(&self, n_past: usize) -> bool {
         self.layout

@@ -101,6 +101,31 @@ impl Region {
         }
     }
 
+    /// Gives back the pages that lie wholly within these bytes; they read as zero again. The others keep what they hold.
+    pub fn release_within(&mut self, bytes: std::ops::Range<usize>) {
+        let page = page_size();
+        let start = bytes.start.next_multiple_of(page);
+        let end = bytes.end.min(self.len) / page * page;
+        if start >= end {
+            return;
+        }
+        #[cfg(unix)]
+        if let Some(map) = &mut self.map {
+            // SAFETY: as in `release`; the range lies within the usable pages.
+            let done = unsafe {
+                map.unchecked_advise_range(
+                    memmap2::UncheckedAdvice::DontNeed,
+                    self.guard + start,
+                    end - start,
+                )
+            };
+            if done.is_ok() {
+                return;
+            }
+        }
+        self.bytes_mut()[start..end].fill(0);
+    }
+
     /// Gives every page back to the kernel; the region reads as zero again.
     pub fn release(&mut self) {
         if let Some(map) = &mut self.map {
@@ -142,6 +167,22 @@ mod tests {
         r.release();
         assert_eq!(r.bytes()[12345], 0);
         assert!(Region::reserve("none", 0).unwrap().bytes().is_empty());
+    }
+
+    #[test]
+    fn whole_pages_within_are_released() {
+        let page = page_size();
+        let mut r = Region::reserve("test", 8 * page + 100).unwrap();
+        r.bytes_mut().fill(7);
+        let kept = |r: &Region, at: usize| r.bytes()[at] == 7;
+        r.release_within(page + 1..5 * page - 1);
+        assert!(kept(&r, 2 * page - 1) && !kept(&r, 2 * page));
+        assert!(!kept(&r, 4 * page - 1) && kept(&r, 4 * page));
+        r.release_within(7 * page..usize::MAX);
+        assert!(kept(&r, 7 * page - 1) && !kept(&r, 7 * page) && kept(&r, 8 * page));
+        r.release_within(6 * page..6 * page + 9);
+        assert!(kept(&r, 6 * page));
+        Region::reserve("none", 0).unwrap().release_within(0..10);
     }
 
     #[test]

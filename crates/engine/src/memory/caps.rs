@@ -149,6 +149,14 @@ pub fn cgroup_limits() -> Vec<Limit> {
     found
 }
 
+/// Folders of this process's memory cgroups that can be seen, its own and those above it; `true` for version 2.
+pub(super) fn memory_cgroups() -> Vec<(PathBuf, bool)> {
+    let text = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let places = cgroup_places(&text);
+    let folders = |p: &Place| p.folders().into_iter().map(|f| (f, p.is_v2)).collect::<Vec<_>>();
+    places.iter().flat_map(folders).collect()
+}
+
 /// Where a cgroup hierarchy is mounted, and this process's place in it.
 #[derive(Debug, PartialEq, Eq)]
 struct Place {

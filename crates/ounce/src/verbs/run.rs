@@ -279,6 +279,8 @@ pub fn run(args: Args) -> Outcome {
         ignore_eos: args.ignore_eos,
         context_shift: args.context_shift,
         n_keep: args.keep,
+        ignore_pressure: false,
+        on_note: Some(|line| out::note(line)),
     };
     let cancel = interruptible()?;
     match request.prompt {
