@@ -97,6 +97,7 @@ fn divergences(
             n_ctx,
             n_ubatch: 256,
             n_outputs: CHUNK,
+            n_slots: 1,
             type_k: ty,
             type_v: ty,
             n_threads: default_threads(),

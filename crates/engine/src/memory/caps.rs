@@ -153,7 +153,12 @@ pub fn cgroup_limits() -> Vec<Limit> {
 pub(super) fn memory_cgroups() -> Vec<(PathBuf, bool)> {
     let text = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let places = cgroup_places(&text);
-    let folders = |p: &Place| p.folders().into_iter().map(|f| (f, p.is_v2)).collect::<Vec<_>>();
+    let folders = |p: &Place| {
+        p.folders()
+            .into_iter()
+            .map(|f| (f, p.is_v2))
+            .collect::<Vec<_>>()
+    };
     places.iter().flat_map(folders).collect()
 }
 

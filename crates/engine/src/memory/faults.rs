@@ -1,33 +1,37 @@
-//! Page faults, and the one line that is said when the weights do not stay in memory.
+//! Page faults of this process, and thrash told: a model whose weights are read from storage again for every token.
 
-use super::{Size, pressure};
+use super::Size;
+use super::pressure::{self, Room};
 
-/// Page faults of this process since it began.
+/// Faults since the process started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// Pages that had to be read from storage.
+    /// A page had to be read from storage.
     pub major: u64,
-    /// Pages that only had to be mapped.
+    /// A page was in memory, but not yet this process's.
     pub minor: u64,
+    /// Bytes read from storage, by faults and else; 0 where the kernel or the file system does not count them.
+    pub read: u64,
 }
 
 impl Faults {
-    /// Asks the kernel (`getrusage`); `None` where it does not say.
+    /// Asks the kernel; one system call, no allocation. `None` where it does not count.
     pub fn now() -> Option<Faults> {
         #[cfg(unix)]
         {
-            // SAFETY: a zeroed rusage is valid; `getrusage` writes the struct it is given.
+            // SAFETY: a zeroed rusage is valid, and `getrusage` writes the struct it is given.
             let usage = unsafe {
                 let mut usage: libc::rusage = std::mem::zeroed();
-                if libc::getrusage(libc::RUSAGE_SELF, &mut usage) != 0 {
-                    return None;
-                }
-                usage
-            };
-            #[allow(clippy::unnecessary_cast)] // 32 bits wide on some targets
+                (libc::getrusage(libc::RUSAGE_SELF, &mut usage) == 0).then_some(usage)
+            }?;
             Some(Faults {
-                major: u64::try_from(usage.ru_majflt as i64).ok()?,
-                minor: u64::try_from(usage.ru_minflt as i64).ok()?,
+                major: u64::try_from(usage.ru_majflt).ok()?,
+                minor: u64::try_from(usage.ru_minflt).ok()?,
+                // In blocks of 512 bytes on Linux; other systems count operations.
+                read: match cfg!(any(target_os = "linux", target_os = "android")) {
+                    true => u64::try_from(usage.ru_inblock).ok()?.saturating_mul(512),
+                    false => 0,
+                },
             })
         }
         #[cfg(not(unix))]
@@ -35,163 +39,189 @@ impl Faults {
     }
 }
 
-/// Tokens that are not judged: the first ones page the weights in.
-const WARM_UP: u64 = 4;
-
+/// Tokens that may fault: the first ones read the weights for the first time.
+const WARM_UP: u32 = 8;
 /// Tokens over which faults are averaged.
-const WINDOW: u64 = 8;
+const WINDOW: u32 = 16;
+/// Major faults a token that are told whatever was read. Each waits for storage, a hundred microseconds and more; a
+/// process that has what it needs makes none.
+const MANY: u64 = 100;
+/// Major faults a token that are told when more than the weights' own bytes was read, so that some were read twice:
+/// with a long readahead few faults bring much.
+const SOME: u64 = 4;
 
-/// Major faults a token from which on it is thrash. In steady state there are none; weights that are read again for each
-/// token fault once per readahead, hundreds of times even for the smallest models.
-const THRESHOLD: u64 = 16;
-
-/// Windows over the threshold after which it is said although memory seems to suffice. Before that it may be a cold file:
-/// the experts of a mixture are paged in as they are chosen.
-const PATIENCE: u32 = 8;
-
-/// Watches the major faults of a generation, token by token, and speaks once. Allocates nothing until it speaks.
+/// Watches the faults of a generation and speaks once.
 #[derive(Debug)]
 pub struct ThrashWatch {
+    /// Bytes of the model's files.
     weights: u64,
-    tokens: u64,
-    window_start: u64,
-    windows_over: u32,
-    is_done: bool,
+    n_tokens: u32,
+    /// At the first token.
+    first: Faults,
+    /// At the start of the window.
+    start: Faults,
+    has_spoken: bool,
 }
 
 impl ThrashWatch {
-    /// A watch over a model whose weights are `weights` bytes.
+    /// A watch over a model whose files hold `weights` bytes.
     pub fn new(weights: u64) -> ThrashWatch {
         ThrashWatch {
             weights,
-            tokens: 0,
-            window_start: 0,
-            windows_over: 0,
-            is_done: false,
+            n_tokens: 0,
+            first: Faults::default(),
+            start: Faults::default(),
+            has_spoken: false,
         }
     }
 
-    /// After each token; the line to be shown, once.
-    pub fn token(&mut self) -> Option<String> {
-        if self.is_done {
+    /// To be called after every token with the faults by then. Allocates nothing until it returns the one line that says
+    /// what is wrong and what helps.
+    pub fn token(&mut self, now: Faults) -> Option<String> {
+        if self.has_spoken {
             return None;
         }
-        let per_token = self.feed(Faults::now()?.major)?;
-        self.judge(per_token, pressure::room().map(|r| r.available))
+        if self.n_tokens == 0 {
+            self.first = now;
+        }
+        self.n_tokens += 1;
+        if self.n_tokens == WARM_UP {
+            self.start = now;
+        }
+        if self.n_tokens < WARM_UP + WINDOW {
+            return None;
+        }
+        let each = |now: u64, start: u64| now.saturating_sub(start) / u64::from(WINDOW);
+        let major = each(now.major, self.start.major);
+        let read = each(now.read, self.start.read);
+        let is_reread = now.read.saturating_sub(self.first.read) > self.weights;
+        // The next window begins here.
+        self.n_tokens = WARM_UP;
+        self.start = now;
+        self.has_spoken = major >= if is_reread { SOME } else { MANY };
+        self.has_spoken
+            .then(|| line(major, read, pressure::room(), self.weights))
     }
+}
 
-    /// Takes the count of major faults after a token; the faults a token when a window ends over the threshold.
-    fn feed(&mut self, major: u64) -> Option<u64> {
-        self.tokens += 1;
-        let judged = self.tokens.checked_sub(WARM_UP)?;
-        if judged % WINDOW != 0 {
-            return None;
+fn line(major: u64, read: u64, room: Option<Room>, weights: u64) -> String {
+    let needed = Size(weights);
+    let cause = match room {
+        Some(r) if r.available < weights => {
+            format!("{} {} of {needed} needed", r.name, Size(r.available))
         }
-        let faults = major.saturating_sub(self.window_start);
-        self.window_start = major;
-        if judged == 0 {
-            return None;
-        }
-        let per_token = faults / WINDOW;
-        if per_token < THRESHOLD {
-            self.windows_over = 0;
-            return None;
-        }
-        Some(per_token)
-    }
-
-    /// What is to be said of a window over the threshold, with `available` bytes of memory.
-    fn judge(&mut self, per_token: u64, available: Option<u64>) -> Option<String> {
-        self.windows_over += 1;
-        let is_short = available.is_some_and(|a| a < self.weights);
-        if !is_short && self.windows_over < PATIENCE {
-            return None;
-        }
-        self.is_done = true;
-        let figures = match available {
-            Some(a) if is_short => {
-                format!("{} available of {} needed", Size(a), Size(self.weights))
-            }
-            Some(a) => format!(
-                "{} are available, {} needed, so something else takes them out: a cgroup limit or memory reclaim",
-                Size(a),
-                Size(self.weights)
-            ),
-            None => format!("{} needed", Size(self.weights)),
-        };
-        Some(format!(
-            "{per_token} major faults a token: the weights do not stay in memory ({figures}); use a smaller quantisation, close other programs, or --mlock"
-        ))
-    }
+        // Memory seems to suffice; something takes the pages all the same.
+        Some(r) => format!("{needed} needed; {} is {}", r.name, Size(r.available)),
+        None => format!("{needed} needed"),
+    };
+    let reads = match read {
+        0 => String::new(),
+        n => format!(" and {} from storage", Size(n)),
+    };
+    format!(
+        "{major} major faults{reads} a token: the weights do not stay in memory ({cause}); use a smaller quantisation, close other programs, or lock the model with --mlock"
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const GB: u64 = 1_000_000_000;
+    const WEIGHTS: u64 = 1 << 30;
 
-    /// Feeds `n` tokens with `per_token` major faults each, from a count of `start`; every line said, by token.
-    fn said(
-        n: u64,
-        start: u64,
-        per_token: impl Fn(u64) -> u64,
-        available: Option<u64>,
-    ) -> Vec<(u64, String)> {
-        let mut watch = ThrashWatch::new(GB);
-        let mut major = start;
-        let mut said = Vec::new();
-        for token in 1..=n {
-            major += per_token(token);
-            // As `token` does, without the kernel.
-            if !watch.is_done
-                && let Some(over) = watch.feed(major)
-                && let Some(line) = watch.judge(over, available)
-            {
-                said.push((token, line));
-            }
+    /// Lines told, and at which token, when token `i` makes `of(i)` major faults and reads so many bytes.
+    fn told(n: u64, of: impl Fn(u64) -> (u64, u64)) -> Vec<(u64, String)> {
+        let mut watch = ThrashWatch::new(WEIGHTS);
+        let mut now = Faults {
+            major: 77,
+            minor: 0,
+            read: WEIGHTS,
+        };
+        let mut lines = Vec::new();
+        for i in 0..n {
+            let (major, read) = of(i);
+            now.major += major;
+            now.read += read;
+            lines.extend(watch.token(now).map(|l| (i, l)));
         }
-        said
+        lines
     }
 
     #[test]
-    fn thrash_is_said_once_with_cause_and_remedy() {
-        let said = said(100, 5000, |_| 1240, Some(310_000_000));
-        assert_eq!(said.len(), 1);
-        assert_eq!(said[0].0, WARM_UP + WINDOW);
-        for part in [
-            "1240 major faults a token",
-            "310 MB available of 1.0 GB needed",
-            "--mlock",
-        ] {
-            assert!(said[0].1.contains(part), "{part}: {}", said[0].1);
-        }
+    fn thrash_is_told_once_and_a_cold_start_is_not() {
+        assert_eq!(told(200, |_| (0, 0)), []);
+        assert_eq!(
+            told(200, |i| if i < 8 { (100_000, WEIGHTS) } else { (0, 0) }),
+            []
+        );
+        assert_eq!(told(200, |_| (MANY - 1, 0)), []);
+        let lines = told(200, |_| (MANY, 0));
+        assert_eq!(lines.len(), 1);
+        assert_eq!(lines[0].0, u64::from(WARM_UP + WINDOW) - 1);
+        assert!(
+            lines[0].1.starts_with("100 major faults a token: "),
+            "{lines:?}"
+        );
+        // Memory that becomes short later.
+        assert_eq!(
+            told(200, |i| if i < 90 { (0, 0) } else { (1000, 0) }).len(),
+            1
+        );
     }
 
     #[test]
-    fn a_cold_start_and_few_faults_are_not_thrash() {
-        assert!(said(100, 0, |t| if t <= WARM_UP { 20_000 } else { 0 }, Some(1)).is_empty());
-        assert!(said(100, 0, |_| THRESHOLD - 1, Some(1)).is_empty());
-        // Experts that are paged in one after another, with memory enough for all.
-        assert!(said(100, 0, |t| if t < 50 { 100 } else { 0 }, Some(2 * GB)).is_empty());
+    fn few_faults_are_told_once_bytes_are_read_twice() {
+        // Experts met one after another: each byte is read once.
+        assert_eq!(
+            told(500, |i| if i <= 400 {
+                (50, WEIGHTS / 400)
+            } else {
+                (0, 0)
+            }),
+            []
+        );
+        assert_eq!(told(500, |_| (SOME - 1, WEIGHTS / 4)), []);
+        let lines = told(500, |_| (SOME, WEIGHTS / 100));
+        assert_eq!(lines.len(), 1);
+        assert!((100..140).contains(&lines[0].0), "{lines:?}");
+        assert!(
+            lines[0]
+                .1
+                .starts_with("4 major faults and 10 MB from storage a token: ")
+        );
     }
 
     #[test]
-    fn faults_that_go_on_are_said_although_memory_seems_to_suffice() {
-        for available in [Some(2 * GB), None] {
-            let said = said(200, 0, |_| 300, available);
-            assert_eq!(said.len(), 1);
-            assert_eq!(said[0].0, WARM_UP + WINDOW * u64::from(PATIENCE));
-            assert!(said[0].1.contains("300 major"), "{}", said[0].1);
-        }
+    fn the_line_names_cause_and_remedy() {
+        let room = |available| {
+            Some(Room {
+                available,
+                total: 1 << 40,
+                name: "MemAvailable".into(),
+            })
+        };
+        let text = line(1240, 0, room(310_000_000), 1_000_000_000);
+        assert!(
+            text.contains("(MemAvailable 310 MB of 1.0 GB needed)"),
+            "{text}"
+        );
+        assert!(text.contains("--mlock") && text.contains("smaller quantisation"));
+        let text = line(9, 0, room(2_000_000_000), 1_000_000_000);
+        assert!(
+            text.contains("(1.0 GB needed; MemAvailable is 2.0 GB)"),
+            "{text}"
+        );
+        assert!(line(9, 0, None, 1_000_000_000).contains("(1.0 GB needed)"));
     }
 
     #[test]
-    #[cfg(target_os = "linux")]
-    fn the_kernel_counts_minor_faults() {
+    #[cfg(unix)]
+    fn faults_are_counted() {
         let before = Faults::now().unwrap();
+        // Touched for the first time: a minor fault a page.
         let mut region = crate::memory::Region::reserve("test", 64 * 4096).unwrap();
         region.bytes_mut().fill(1);
-        assert!(Faults::now().unwrap().minor >= before.minor + 64);
+        let after = Faults::now().unwrap();
+        assert!(after.minor > before.minor && after.major >= before.major);
     }
 }
