@@ -187,7 +187,7 @@ mod tests {
         assert!(
             lines[0]
                 .1
-                .starts_with("4 major faults and 10 MB from storage a token: ")
+                .starts_with("4 major faults and 11 MB from storage a token: ")
         );
     }
 
