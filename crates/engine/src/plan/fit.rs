@@ -86,12 +86,11 @@ impl Fit {
         }
     }
 
-    /// Whether no more than three quarters of each pool are used.
-    fn is_comfortable(&self, device: &Device) -> bool {
+    /// Whether no more than three quarters of each pool are used. Weights that stream even at the smallest context say
+    /// nothing about a larger one: then the heap pool alone counts.
+    fn is_comfortable(&self, device: &Device, always_streams: bool) -> bool {
         let part = |pool: &Pool| pool.bytes / 100 * COMFORT;
-        self.heap <= part(&device.heap)
-            && (self.memory <= part(&device.memory)
-                || matches!(self.verdict, Verdict::Streams { .. }))
+        self.heap <= part(&device.heap) && (always_streams || self.memory <= part(&device.memory))
     }
 
     /// Settings near to those of `plan` that are committed within the pool, the mildest first: a smaller cache type, a
@@ -194,21 +193,25 @@ pub fn default_context(
     device: &Device,
     headroom: Option<u64>,
 ) -> Result<usize, EngineError> {
-    let mut n_ctx = spec.hparams.n_ctx_train;
-    loop {
-        let plan = Plan::new(
-            spec,
-            SessionParams {
-                n_ctx,
-                ..params.clone()
-            },
-        )?;
-        let fit = Fit::new(spec, &plan, device, headroom);
-        if n_ctx / 2 < MIN_CTX || fit.is_comfortable(device) {
+    let fit = |n_ctx: usize| {
+        let params = SessionParams {
+            n_ctx,
+            ..params.clone()
+        };
+        let plan = Plan::new(spec, params)?;
+        Ok::<Fit, EngineError>(Fit::new(spec, &plan, device, headroom))
+    };
+    let largest = spec.hparams.n_ctx_train;
+    let halved = std::iter::successors(Some(largest), |n| Some(n / 2));
+    let contexts = || halved.clone().take_while(|&n| n >= MIN_CTX.min(largest));
+    let smallest = contexts().last().unwrap_or(largest);
+    let always_streams = matches!(fit(smallest)?.verdict, Verdict::Streams { .. });
+    for n_ctx in contexts() {
+        if fit(n_ctx)?.is_comfortable(device, always_streams) {
             return Ok(n_ctx);
         }
-        n_ctx /= 2;
     }
+    Ok(smallest)
 }
 
 #[cfg(test)]

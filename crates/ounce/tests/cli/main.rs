@@ -4,6 +4,7 @@ mod errors;
 mod harness;
 mod house;
 mod hub;
+mod plan;
 mod real;
 mod run;
 mod show;

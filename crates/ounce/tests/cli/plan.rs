@@ -1,0 +1,159 @@
+//! `ounce plan`: verdicts, proposals that hold when pasted, and nothing read but the header.
+
+use std::path::Path;
+
+use ounce_gguf::TensorType;
+use ounce_gguf::write::Writer;
+use serde_json::Value;
+
+use crate::harness::{Said, model, ounce, scratch};
+
+fn json(said: &Said) -> Value {
+    serde_json::from_str(&said.out).unwrap_or_else(|e| panic!("{e}: {said:?}"))
+}
+
+fn plan(path: &str, flags: &str) -> (Option<i32>, Value) {
+    let mut args = vec!["plan", path, "--json"];
+    args.extend(flags.split_whitespace());
+    let said = ounce(&args);
+    (said.code, json(&said))
+}
+
+/// A Qwen3.5 of these dimensions: its header, and as much hole as its Q4_K weights would take.
+fn qwen35(name: &str, [n_embd, n_layer, n_head, n_kv, n_ff, n_v]: [u64; 6]) -> String {
+    let (vocab, head, k, d) = (248_320, 256, 16, 128);
+    let u = |w: Writer, key: &str, n: u64| w.u32(&format!("qwen35.{key}"), n as u32);
+    let mut w = Writer::new().str("general.architecture", "qwen35");
+    for (key, n) in [
+        ("block_count", n_layer),
+        ("context_length", 262_144),
+        ("embedding_length", n_embd),
+        ("feed_forward_length", n_ff),
+        ("attention.head_count", n_head),
+        ("attention.head_count_kv", n_kv),
+        ("attention.key_length", head),
+        ("attention.value_length", head),
+        ("rope.dimension_count", 64),
+        ("ssm.conv_kernel", 4),
+        ("ssm.inner_size", d * n_v),
+        ("ssm.state_size", d),
+        ("ssm.time_step_rank", n_v),
+        ("ssm.group_count", k),
+        ("full_attention_interval", 4),
+    ] {
+        w = u(w, key, n);
+    }
+    w = w.f32("qwen35.attention.layer_norm_rms_epsilon", 1e-6);
+    let (q, f) = (TensorType::Q4_K, TensorType::F32);
+    w = w.tensor("token_embd.weight", &[n_embd, vocab], q).tensor(
+        "output_norm.weight",
+        &[n_embd],
+        f,
+    );
+    for i in 0..n_layer {
+        let (kd, vd) = (d * k, d * n_v);
+        let mut add = |tail: &str, dims: &[u64], ty| {
+            let w0 = std::mem::take(&mut w);
+            w = w0.tensor(&format!("blk.{i}.{tail}"), dims, ty);
+        };
+        add("attn_norm.weight", &[n_embd], f);
+        add("post_attention_norm.weight", &[n_embd], f);
+        if (i + 1) % 4 == 0 {
+            add("attn_q.weight", &[n_embd, 2 * n_head * head], q);
+            add("attn_k.weight", &[n_embd, n_kv * head], q);
+            add("attn_v.weight", &[n_embd, n_kv * head], q);
+            add("attn_output.weight", &[n_head * head, n_embd], q);
+            add("attn_q_norm.weight", &[head], f);
+            add("attn_k_norm.weight", &[head], f);
+        } else {
+            add("attn_qkv.weight", &[n_embd, 2 * kd + vd], q);
+            add("attn_gate.weight", &[n_embd, vd], q);
+            add("ssm_conv1d.weight", &[4, 2 * kd + vd], f);
+            add("ssm_dt.bias", &[n_v], f);
+            add("ssm_a", &[n_v], f);
+            add("ssm_beta.weight", &[n_embd, n_v], q);
+            add("ssm_alpha.weight", &[n_embd, n_v], q);
+            add("ssm_norm.weight", &[d], f);
+            add("ssm_out.weight", &[vd, n_embd], q);
+        }
+        add("ffn_gate.weight", &[n_embd, n_ff], q);
+        add("ffn_up.weight", &[n_embd, n_ff], q);
+        add("ffn_down.weight", &[n_ff, n_embd], q);
+    }
+    let path = scratch("plan").join(name);
+    sparse(&path, &w);
+    path.display().to_string()
+}
+
+fn sparse(path: &Path, w: &Writer) {
+    let header = w.header();
+    std::fs::write(path, &header).unwrap();
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    file.set_len(header.len() as u64 + w.data_len()).unwrap();
+}
+
+/// 0.8B, 2B and 4B on a Jetson with at least 8k context; a request beyond it is refused, and each proposal holds.
+#[test]
+fn qwen35_on_an_orin() {
+    for (name, dims) in [
+        ("qwen35-0.8b.gguf", [1024, 24, 8, 2, 3584, 16]),
+        ("qwen35-2b.gguf", [2048, 24, 8, 2, 6144, 16]),
+        ("qwen35-4b.gguf", [2560, 32, 16, 4, 9216, 32]),
+    ] {
+        let path = qwen35(name, dims);
+        let (code, fits) = plan(&path, "--profile orin-8gb");
+        assert_eq!(code, Some(0), "{name}: {fits:#}");
+        assert!(fits["n_ctx"].as_u64().unwrap() >= 8192, "{name}: {fits:#}");
+        let (code, _) = plan(&path, "--profile orin-8gb -c 8192");
+        assert_eq!(code, Some(0), "{name}");
+        let (code, refused) = plan(&path, "--profile orin-8gb -c 262144 -ctk f32 -ctv f32");
+        assert_eq!(code, Some(3), "{name}: {refused:#}");
+        let proposals = refused["proposals"].as_array().unwrap();
+        assert!(proposals.len() >= 2, "{name}: {refused:#}");
+        for p in proposals {
+            let flags = p["flags"].as_str().unwrap();
+            let (code, again) = plan(&path, &format!("--profile orin-8gb {flags}"));
+            assert_ne!(code, Some(3), "{name}: {flags}: {again:#}");
+            assert!(p["saves_bytes"].as_u64().unwrap() > 0);
+        }
+    }
+}
+
+#[test]
+fn weights_larger_than_memory_are_streamed() {
+    let path = qwen35("large.gguf", [4096, 48, 16, 4, 12_288, 32]);
+    let (code, streams) = plan(&path, "--profile mobile-2gb -c 512 -ub 64");
+    assert_eq!(code, Some(2), "{streams:#}");
+    assert_eq!(streams["verdict"], "streams");
+    assert!(streams["streamed_bytes_per_token"].as_u64().unwrap() > 1 << 30);
+}
+
+#[test]
+fn slots_multiply_and_caps_bound() {
+    let path = model("llama.f32.gguf");
+    let kv = |json: &Value| {
+        let sections = json["sections"].as_array().unwrap();
+        let kv = sections.iter().find(|s| s["name"] == "KV cache").unwrap();
+        kv["bytes"].as_u64().unwrap()
+    };
+    let (_, one) = plan(&path, "-c 1024");
+    let (_, four) = plan(&path, "-c 1024 -np 4");
+    assert_eq!(4 * kv(&one), kv(&four));
+    let (code, capped) = plan(&path, "-c 1024 --heap-cap 12M");
+    assert_eq!(capped["device"]["heap_limit"], "heap cap");
+    assert_eq!(capped["headroom_bytes"], 3 << 20);
+    assert_eq!(code, Some(if capped["over_bytes"] == 0 { 0 } else { 3 }));
+    let text = ounce(&["plan", &path, "-c", "1024"]).ok().out;
+    for word in ["KV cache", "forward slab", "headroom", "fits"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+}
+
+#[test]
+fn flags_that_make_no_sense() {
+    let path = model("llama.f32.gguf");
+    ounce(&["plan", &path, "--profile", "pdp-11"]).error(&["pdp-11", "orin-8gb"]);
+    ounce(&["plan", &path, "--heap-cap", "lots"]).fails(64, &["lots"]);
+    ounce(&["plan", &path, "-np", "0"]).fails(64, &["0"]);
+    ounce(&["plan", "/no/such.gguf"]).error(&["/no/such.gguf"]);
+}
