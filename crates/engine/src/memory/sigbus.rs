@@ -138,18 +138,14 @@ mod handler {
     fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void, is_fault: bool) {
         let before = BEFORE.get();
         match before.map_or(libc::SIG_DFL, |b| b.sa_sigaction) {
-            libc::SIG_IGN if !is_fault => {}
+            libc::SIG_IGN if !is_fault => return,
             // The kernel does not let a fault be ignored either.
             libc::SIG_DFL | libc::SIG_IGN => {
-                // SAFETY: a zeroed sigaction with SIG_DFL is valid. A fault is met again on return, now with its default
-                // effect; a signal that was sent is sent again and arrives when this handler returns.
+                // SAFETY: a zeroed sigaction with SIG_DFL is valid.
                 unsafe {
                     let mut action: libc::sigaction = std::mem::zeroed();
                     action.sa_sigaction = libc::SIG_DFL;
                     libc::sigaction(signal, &action, std::ptr::null_mut());
-                    if !is_fault {
-                        libc::raise(signal);
-                    }
                 }
             }
             address if before.is_some_and(|b| b.sa_flags & libc::SA_SIGINFO != 0) => {
@@ -162,6 +158,19 @@ mod handler {
                 // SAFETY: it was installed as a handler of this signature.
                 let handler: extern "C" fn(i32) = unsafe { std::mem::transmute(address) };
                 handler(signal);
+            }
+        }
+        // A fault is met again on return. A signal that was sent is not, and some handlers, that of Rust's own runtime for
+        // one, leave it to the default effect by setting that and returning: it would be lost, and our handler with it.
+        if !is_fault {
+            // SAFETY: both calls may be made in a handler; a zeroed sigaction is valid to be written to. What is raised
+            // arrives when this handler returns.
+            unsafe {
+                let mut now: libc::sigaction = std::mem::zeroed();
+                let known = libc::sigaction(signal, std::ptr::null(), &mut now) == 0;
+                if known && now.sa_sigaction == libc::SIG_DFL {
+                    libc::raise(signal);
+                }
             }
         }
     }

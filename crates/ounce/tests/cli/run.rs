@@ -272,3 +272,18 @@ fn cut(path: &std::path::Path, len: u64) {
     let file = std::fs::File::options().write(true).open(path).unwrap();
     file.set_len(len).unwrap();
 }
+
+/// A SIGBUS that has nothing to do with a model keeps its default effect.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_sigbus_from_outside_ends_the_process() {
+    use std::os::unix::process::ExitStatusExt;
+    let (mut child, mut out) = endless(&model("llama.f32.gguf"));
+    let killed = std::process::Command::new("kill")
+        .args(["-BUS", &child.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(killed.success());
+    std::io::copy(&mut out, &mut std::io::sink()).unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(7));
+}
