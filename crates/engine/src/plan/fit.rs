@@ -105,7 +105,7 @@ impl Fit {
         headroom: Option<u64>,
     ) -> Vec<Proposal> {
         let p = &plan.params;
-        let types = [p.type_k, KvType::Q8_0, KvType::Q4_0];
+        let types = [p.type_k, KvType::Q8_0, KvType::Tq4];
         let smaller =
             |ty: &&KvType| ty.row_bytes(64) < p.type_k.row_bytes(64).max(p.type_v.row_bytes(64));
         let contexts = || {
