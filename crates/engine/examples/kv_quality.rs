@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use ounce_engine::memory::Residency;
 use ounce_engine::{EngineError, Model, Session, SessionParams};
 use ounce_kernels::ops::KvType;
 use ounce_kernels::{Isa, default_threads};
@@ -98,6 +99,7 @@ fn divergences(
             n_ubatch: 256,
             n_outputs: CHUNK,
             n_slots: 1,
+            residency: Residency::Mapped,
             type_k: ty,
             type_v: ty,
             n_threads: default_threads(),

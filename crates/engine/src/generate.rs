@@ -308,6 +308,7 @@ mod tests {
             n_ubatch: 64,
             n_outputs: 1,
             n_slots: 1,
+            residency: crate::memory::Residency::Mapped,
             type_k: ounce_kernels::ops::KvType::F16,
             type_v: ounce_kernels::ops::KvType::F16,
             n_threads: 1,

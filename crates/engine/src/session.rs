@@ -9,9 +9,11 @@ use ounce_kernels::ops::{ActBuf, AttnScratch};
 use crate::EngineError;
 use crate::cache::KvCache;
 use crate::cpu::{CpuBackend, Pass};
+use crate::memory::alloc::grown_by;
+use crate::memory::smaps::{Area, resident_in};
 use crate::memory::{Pressure, Region, Verdict};
 use crate::model::Model;
-use crate::plan::{Plan, SessionParams, heads};
+use crate::plan::{Plan, SessionParams, heads, name};
 
 /// A context of a model with its caches.
 pub struct Session {
@@ -24,6 +26,8 @@ pub struct Session {
     /// What has been fed, position by position.
     tokens: Vec<u32>,
     pressure: Pressure,
+    /// What sections on the heap took of it, where that is counted.
+    heap: [(&'static str, Option<usize>); 3],
 }
 
 impl Session {
@@ -43,15 +47,23 @@ impl Session {
         let p = &plan.params;
         let [dk, dv, n_head, n_head_kv] = heads(&model.spec);
         let cpu = Cpu::new(p.isa, p.n_threads);
-        let acts = ActBuf::new(p.n_ubatch.max(p.n_outputs), plan.max_cols);
-        let attn = AttnScratch::new(p.n_threads, dk, dv, n_head, n_head_kv);
+        let (acts, acts_heap) =
+            grown_by(|| ActBuf::new(p.n_ubatch.max(p.n_outputs), plan.max_cols));
+        let (attn, attn_heap) =
+            grown_by(|| AttnScratch::new(p.n_threads, dk, dv, n_head, n_head_kv));
+        let (tokens, tokens_heap) = grown_by(|| Vec::with_capacity(p.n_ctx));
         Ok(Session {
             backend: CpuBackend::new(cpu, acts, attn),
             kv: KvCache::new(plan.kv.clone())?,
-            states: Region::reserve("recurrent state", 4 * plan.state_len)?,
-            slab: Region::reserve("forward slab", 4 * plan.slab.len)?,
-            tokens: Vec::with_capacity(p.n_ctx),
+            states: Region::reserve(name::STATE, 4 * plan.state_len)?,
+            slab: Region::reserve(name::SLAB, 4 * plan.slab.len)?,
+            tokens,
             pressure: Pressure::new(),
+            heap: [
+                (name::ACTS, acts_heap),
+                (name::ATTENTION, attn_heap),
+                (name::TOKENS, tokens_heap),
+            ],
             model,
             plan,
         })
@@ -89,6 +101,21 @@ impl Session {
     pub fn trim(&mut self) {
         self.kv.trim(self.tokens.len());
         self.slab.release();
+    }
+
+    /// What the sections of the plan that belong to this session hold: regions by their resident pages among `areas`,
+    /// sections on the heap as the allocator counted them. `None` for what cannot be read.
+    pub fn held(&self, areas: Option<&[Area]>) -> Vec<(&'static str, Option<u64>)> {
+        let resident = |r: &Region| areas.map(|areas| resident_in(areas, &r.range()));
+        let [cache, stage] = self.kv.regions();
+        let regions = [
+            (name::KV_CACHE, resident(cache)),
+            (name::KV_STAGE, resident(stage)),
+            (name::STATE, resident(&self.states)),
+            (name::SLAB, resident(&self.slab)),
+        ];
+        let heap = self.heap.iter().map(|&(n, b)| (n, b.map(|b| b as u64)));
+        regions.into_iter().chain(heap).collect()
     }
 
     /// A session that watches other cgroups than this process's.

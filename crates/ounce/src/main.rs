@@ -1,6 +1,7 @@
 //! The `ounce` binary: one file a verb, no logic of its own.
 #![forbid(unsafe_code)]
 
+mod admit;
 mod args;
 mod model;
 mod out;
@@ -45,7 +46,7 @@ Examples:
   ounce plan ./model.gguf --profile vm-2gb     what it would cost, and whether it fits
 
 Exit codes:
-  0 done   1 failed, with one line on stderr   2 (plan) weights are streamed   3 (plan) does not fit
+  0 done   1 failed, with one line on stderr   2 (plan) weights are streamed   3 the plan does not fit
   64 wrong usage   71 out of memory   74 a model file changed while in use
   130 stopped by Ctrl-C   141 the reader of stdout went away
 
@@ -108,6 +109,7 @@ fn main() -> ExitCode {
         let engine = e.downcast_ref::<ounce_engine::EngineError>();
         ExitCode::from(match engine {
             Some(e) if e.is_file_changed() => exit::FILE_CHANGED,
+            None if e.is::<admit::Refused>() => exit::DOES_NOT_FIT,
             _ => exit::ERROR,
         })
     })

@@ -1,7 +1,7 @@
 //! Standard output carries results, standard error everything else.
 
 use std::error::Error;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 
 /// A failed write to standard output.
 #[derive(Debug)]
@@ -50,6 +50,14 @@ pub fn is_broken_pipe(e: &(dyn Error + 'static)) -> bool {
 /// One line on standard error; a standard error that is gone too is nobody's to tell.
 pub fn note(s: impl std::fmt::Display) {
     let _ = writeln!(io::stderr(), "{s}");
+}
+
+/// One line on standard error while generated text is on its way: on a terminal that shows both it starts a line.
+pub fn note_amid_text(s: &str) {
+    if io::stdout().is_terminal() && io::stderr().is_terminal() {
+        note("");
+    }
+    note(s);
 }
 
 /// The one line of a failure.

@@ -60,6 +60,16 @@ impl Progress {
         }
     }
 
+    /// Draws bytes of work on the model's file, `what` being done with them; nothing where there is no terminal.
+    pub fn bytes(&mut self, what: &'static str, done: u64, total: u64) {
+        if self.is_terminal {
+            let bar = self
+                .bar
+                .get_or_insert_with(|| bar(what.to_owned(), Some(total)));
+            bar.set_position(done);
+        }
+    }
+
     fn clear(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();

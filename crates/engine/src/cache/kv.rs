@@ -8,6 +8,7 @@ use ounce_kernels::ops::{KvRows, KvType};
 use crate::EngineError;
 use crate::memory::Region;
 use crate::model::graph::{Graph, Kv};
+use crate::plan::name;
 
 /// Each layer's K and V start on a page of their own, so that a short context commits few of them.
 const PAGE: usize = 4096;
@@ -118,8 +119,8 @@ impl KvCache {
     /// # Errors
     /// The kernel refuses the address space.
     pub fn new(layout: KvLayout) -> Result<KvCache, EngineError> {
-        let cache = Region::reserve("KV cache", layout.cache_len)?;
-        let stage = Region::reserve("KV stage", layout.stage_len)?;
+        let cache = Region::reserve(name::KV_CACHE, layout.cache_len)?;
+        let stage = Region::reserve(name::KV_STAGE, layout.stage_len)?;
         Ok(KvCache {
             layout,
             cache,
@@ -130,6 +131,11 @@ impl KvCache {
     /// Types of K and V.
     pub fn types(&self) -> (KvType, KvType) {
         (self.layout.type_k, self.layout.type_v)
+    }
+
+    /// Cache and stage.
+    pub fn regions(&self) -> [&Region; 2] {
+        [&self.cache, &self.stage]
     }
 
     /// Gives every page back.

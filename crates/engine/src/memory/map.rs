@@ -1,11 +1,14 @@
 //! Read-only file mappings that notice when the file changes under them.
 
 use std::fs::{File, Metadata};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::SystemTime;
 
+use super::page_size;
 use super::sigbus::Slot;
+use super::smaps::{Area, resident_in};
 use crate::EngineError;
 
 /// Exit code of a program that ends because a mapped file changed or its storage failed (`EX_IOERR`).
@@ -118,12 +121,64 @@ impl Mapping {
         &self.path
     }
 
-    /// Tells the kernel that the whole file will be read, so that it reads ahead instead of a page at a time.
-    pub fn will_need(&self) {
+    /// Takes the first `n` bytes out of this process's memory, whole pages of them; the page cache may keep them, and they
+    /// are read again if touched.
+    pub fn release(&self, n: usize) {
+        #[cfg(unix)]
+        if self.watch.is_some() {
+            let n = n.min(self.len) / page_size() * page_size();
+            // SAFETY: a read-only shared mapping of a file: dropped pages come back from the file with the same bytes.
+            let done = unsafe {
+                self.map
+                    .unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, 0, n)
+            };
+            // Locked pages are refused, and stay.
+            let _ = done;
+        }
+    }
+
+    /// Tells the kernel that these bytes are read a little here and there, so that it reads ahead nothing. Whole pages.
+    pub fn read_by_row(&self, bytes: Range<usize>) {
+        #[cfg(unix)]
+        {
+            let inner = whole_pages(bytes);
+            let _ = self
+                .map
+                .advise_range(memmap2::Advice::Random, inner.start, inner.len());
+        }
+    }
+
+    /// Resident bytes of this mapping; for one made by [`Mapping::make_direct`] those of the copy.
+    pub fn resident(&self, areas: &[Area]) -> u64 {
+        let start = self.map.as_ptr() as usize;
+        let end = start + self.map.len().next_multiple_of(page_size());
+        resident_in(areas, &(start..end))
+    }
+
+    /// Resident bytes of the whole pages of a range after [`Mapping::read_by_row`], which makes it an area of its own.
+    pub fn resident_rows(&self, areas: &[Area], bytes: Range<usize>) -> u64 {
+        let start = self.map.as_ptr() as usize;
+        let inner = whole_pages(bytes);
+        resident_in(areas, &(start + inner.start..start + inner.end))
+    }
+
+    /// Tells the kernel that these bytes will be read, so that it reads ahead instead of a page at a time.
+    pub fn will_need(&self, bytes: Range<usize>) {
         // Advice only: on failure pages are still read when touched.
         #[cfg(unix)]
-        let _ = self.map.advise(memmap2::Advice::WillNeed);
+        {
+            let start = bytes.start / page_size() * page_size();
+            let len = bytes.end.saturating_sub(start);
+            let _ = self.map.advise_range(memmap2::Advice::WillNeed, start, len);
+        }
     }
+}
+
+/// The whole pages within.
+fn whole_pages(bytes: Range<usize>) -> Range<usize> {
+    let page = page_size();
+    let start = bytes.start.next_multiple_of(page);
+    start..(bytes.end / page * page).max(start)
 }
 
 #[cfg(test)]

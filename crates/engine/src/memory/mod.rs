@@ -20,4 +20,5 @@ pub use faults::{Faults, ThrashWatch};
 pub use guard::{limit_data, prefer_us_for_oom};
 pub use map::{EXIT_FILE_CHANGED, Mapping};
 pub use pressure::{Pressure, Verdict};
+pub use residency::Residency;
 pub use size::Size;

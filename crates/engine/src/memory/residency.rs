@@ -7,6 +7,29 @@ use super::map::Mapping;
 use super::page_size;
 use crate::EngineError;
 
+/// How the weights of a model are held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Residency {
+    /// In the page cache, through the mapping; the kernel may take pages back and read them again.
+    #[default]
+    Mapped,
+    /// The same, and no page leaves memory (`--mlock`).
+    Locked,
+    /// In memory of this process, copied past the page cache (`--direct`).
+    Direct,
+}
+
+impl Residency {
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Residency::Mapped => "mapped",
+            Residency::Locked => "locked",
+            Residency::Direct => "direct",
+        }
+    }
+}
+
 /// Bytes a step of [`Mapping::prefetch`]: often enough for a progress bar, far apart enough to be read in one go.
 const STEP: usize = 8 << 20;
 

@@ -7,10 +7,13 @@ use ounce_kernels::Mat;
 
 use crate::EngineError;
 use crate::memory::Mapping;
+use crate::memory::smaps::Area;
 
 /// Mapped file(s) with the header of all. Tensors are views into the mappings.
 pub struct ModelFile {
     mappings: Vec<Mapping>,
+    /// Bytes before the tensors of each part.
+    header_bytes: Vec<usize>,
     header: Header,
 }
 
@@ -70,6 +73,7 @@ impl ModelFile {
         if names.len() <= 1 {
             return Ok(ModelFile {
                 mappings: vec![first],
+                header_bytes: vec![first_header.data_offset as usize],
                 header: first_header,
             });
         }
@@ -80,11 +84,16 @@ impl ModelFile {
             mappings.push(mapping);
             headers.push(header);
         }
+        let header_bytes = headers.iter().map(|h| h.data_offset as usize).collect();
         let header = ounce_gguf::split::merge(headers).map_err(|source| EngineError::Gguf {
             path: path.to_owned(),
             source,
         })?;
-        Ok(ModelFile { mappings, header })
+        Ok(ModelFile {
+            mappings,
+            header_bytes,
+            header,
+        })
     }
 
     /// The header; of a split model, the first part's metadata and every part's tensors.
@@ -112,9 +121,18 @@ impl ModelFile {
         self.mappings.iter().map(|m| m.bytes().len() as u64).sum()
     }
 
-    /// Has the kernel read the files ahead of their first use.
-    pub fn will_need(&self) {
-        self.mappings.iter().for_each(Mapping::will_need);
+    /// Has the kernel read the tensors ahead of their first use, all but those of `table`.
+    pub fn will_need(&self, table: Option<MatRef>) {
+        for (i, m) in self.mappings.iter().enumerate() {
+            let (start, end) = (self.header_bytes[i], m.bytes().len());
+            match table.filter(|t| usize::from(t.file) == i) {
+                Some(t) => {
+                    m.will_need(start..t.offset);
+                    m.will_need(t.offset + t.n_bytes..end);
+                }
+                None => m.will_need(start..end),
+            }
+        }
     }
 
     /// Whether everything read so far came from the files that were opened; see [`Mapping::check`].
@@ -159,6 +177,27 @@ impl ModelFile {
             before += m.bytes().len() as u64;
         }
         Ok(())
+    }
+
+    /// Takes the headers, which have been read, out of this process's memory; they are read again if asked for.
+    pub fn release_headers(&self) {
+        for (m, &n) in self.mappings.iter().zip(&self.header_bytes) {
+            m.release(n);
+        }
+    }
+
+    /// Tells the kernel that `table` is read a row here and a row there, so that it reads ahead nothing.
+    pub fn read_by_row(&self, table: &MatRef) {
+        self.mappings[table.file as usize].read_by_row(table.offset..table.offset + table.n_bytes);
+    }
+
+    /// Resident bytes of the mapped files among `areas`, those of `table` apart.
+    pub fn resident(&self, areas: &[Area], table: Option<MatRef>) -> (u64, u64) {
+        let all: u64 = self.mappings.iter().map(|m| m.resident(areas)).sum();
+        let rows = table.map_or(0, |t| {
+            self.mappings[t.file as usize].resident_rows(areas, t.offset..t.offset + t.n_bytes)
+        });
+        (all - rows, rows)
     }
 
     /// Whether the files were copied by [`ModelFile::make_direct`].

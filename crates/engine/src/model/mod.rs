@@ -4,6 +4,7 @@ pub mod arch;
 pub mod file;
 pub mod graph;
 pub mod hparams;
+mod reads;
 pub mod rope;
 pub mod slab;
 
@@ -12,7 +13,7 @@ use std::path::Path;
 use ounce_gguf::TensorInfo;
 
 use crate::EngineError;
-use crate::memory::alloc;
+use crate::memory::{Residency, alloc, probe};
 use crate::tokenizer::Tokenizer;
 use file::ModelFile;
 use graph::Graph;
@@ -26,6 +27,8 @@ pub struct ModelSpec {
     pub hparams: Hparams,
     /// The forward pass.
     pub graph: Graph,
+    read_bytes: u64,
+    base_bytes: Option<u64>,
     heap_bytes: Option<usize>,
 }
 
@@ -36,8 +39,10 @@ impl ModelSpec {
     /// Each with the file, key or tensor it is about; see [`EngineError`]. A tensor without a kernel is none yet: see
     /// [`ModelSpec::without_kernel`].
     pub fn open(path: &Path) -> Result<ModelSpec, EngineError> {
+        let base_bytes = probe::resident().map(|r| r.total());
         let (spec, heap_bytes) = alloc::grown_by(|| ModelSpec::read(path));
         let mut spec = spec?;
+        spec.base_bytes = base_bytes;
         spec.heap_bytes = heap_bytes;
         Ok(spec)
     }
@@ -53,16 +58,58 @@ impl ModelSpec {
         let hparams = Hparams::load(&file).map_err(|e| in_file(path, e))?;
         let graph = build(&file, &hparams).map_err(|e| in_file(path, e))?;
         Ok(ModelSpec {
+            read_bytes: graph.read_bytes(),
             file,
             hparams,
             graph,
+            base_bytes: None,
             heap_bytes: None,
         })
+    }
+
+    /// Bytes of the file that passes read whole; see [`Graph::read_bytes`].
+    pub fn read_bytes(&self) -> u64 {
+        self.read_bytes
+    }
+
+    /// What this process had in memory before the model was opened; `None` where the kernel does not say.
+    pub fn base_bytes(&self) -> Option<u64> {
+        self.base_bytes
     }
 
     /// Bytes that header and graph take on the heap, as the allocator counted them.
     pub fn heap_bytes(&self) -> Option<usize> {
         self.heap_bytes
+    }
+
+    /// Has the files held as `residency` says; before [`Model::load`]. `progress` gets the bytes done and those of all
+    /// files, where that takes time.
+    ///
+    /// # Errors
+    /// See [`Mapping::lock`](crate::memory::Mapping::lock) and [`Mapping::make_direct`](crate::memory::Mapping::make_direct).
+    pub fn hold(
+        &mut self,
+        residency: Residency,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<(), EngineError> {
+        match residency {
+            Residency::Mapped => {
+                if let Some(table) = self.graph.sparse_table() {
+                    self.file.read_by_row(&table);
+                }
+                Ok(())
+            }
+            Residency::Locked => {
+                self.file.prefetch(progress)?;
+                self.file.lock()
+            }
+            Residency::Direct => self.file.make_direct(progress),
+        }
+    }
+
+    /// Has the kernel read ahead what passes read whole.
+    pub fn will_need(&self) {
+        self.file.will_need(self.graph.sparse_table());
     }
 
     /// The matrices of the forward pass whose type no kernel reads, in the order of the pass.
@@ -120,6 +167,7 @@ impl Model {
             .str("tokenizer.chat_template")
             .map_err(|e| in_file(path, e.into()))?
             .map(str::to_owned);
+        spec.file.release_headers();
         Ok(Model {
             spec,
             tokenizer,

@@ -18,7 +18,7 @@ pub fn headroom(pool: u64) -> u64 {
 }
 
 /// The outcome, in the order of the exit codes 0, 2, 3.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Everything is resident at once.
     Fits,
@@ -30,10 +30,12 @@ pub enum Verdict {
         /// over all weights holds, at each step, the wrong ones.
         per_token: u64,
     },
-    /// What is committed does not fit the heap pool.
+    /// What is committed or locked does not fit its pool.
     DoesNotFit {
         /// Bytes too many.
         over: u64,
+        /// The limit of the pool, as a user knows it.
+        limit: String,
     },
 }
 
@@ -64,11 +66,20 @@ impl Fit {
     pub fn new(spec: &ModelSpec, plan: &Plan, device: &Device, headroom: Option<u64>) -> Fit {
         let room = |pool: &Pool| headroom.unwrap_or_else(|| self::headroom(pool.bytes));
         let heap = plan.heap_bytes().saturating_add(room(&device.heap));
-        let resident = plan.heap_bytes().saturating_add(plan.mapped_bytes());
-        let memory = resident.saturating_add(room(&device.memory));
-        let verdict = if heap > device.heap.bytes {
+        let fixed = plan.heap_bytes().saturating_add(plan.locked_bytes());
+        let fixed = fixed.saturating_add(room(&device.memory));
+        let memory = fixed.saturating_add(plan.mapped_bytes());
+        let over_heap = heap.saturating_sub(device.heap.bytes);
+        let over_memory = fixed.saturating_sub(device.memory.bytes);
+        let verdict = if over_heap.max(over_memory) > 0 {
+            let pool = if over_heap >= over_memory {
+                &device.heap
+            } else {
+                &device.memory
+            };
             Verdict::DoesNotFit {
-                over: heap - device.heap.bytes,
+                over: over_heap.max(over_memory),
+                limit: pool.limit.clone(),
             }
         } else if memory > device.memory.bytes {
             Verdict::Streams {

@@ -1,17 +1,22 @@
 //! What a session will allocate, computed from the header and the graph before anything is allocated.
 //! The session allocates from these numbers; nothing is sized twice.
 
+mod choose;
 mod device;
 mod fit;
+mod section;
 
+pub use choose::{Open, choose};
 pub use device::{Device, Pool, ProfileError};
 pub use fit::{Fit, Proposal, Verdict, default_context, headroom};
+pub use section::{Kind, Section, name};
 
 use ounce_kernels::Isa;
 use ounce_kernels::ops::{ActBuf, AttnScratch, KvType};
 
 use crate::EngineError;
 use crate::cache::KvLayout;
+use crate::memory::Residency;
 use crate::model::ModelSpec;
 use crate::model::slab::SlabLayout;
 use crate::sample::Sampler;
@@ -35,47 +40,20 @@ pub struct SessionParams {
     pub n_threads: usize,
     /// Instruction set of the kernels.
     pub isa: Isa,
+    /// How the weights are held.
+    pub residency: Residency,
 }
 
-/// Code, libraries and stacks: resident when a small model runs, without its sections (measured, x86-64 and ARM64).
-const RUNTIME_BASE: usize = 8 << 20;
-/// What a thread adds to it.
-const RUNTIME_THREAD: usize = 64 << 10;
+/// What a process holds before it opens a model, where the kernel does not say.
+const RUNTIME_BASE: u64 = 6 << 20;
+/// What the code of a forward pass, the allocator's free lists and the stacks add to it (measured, x86-64 and ARM64).
+const RUNTIME_GROWTH: u64 = 2 << 20;
+/// What a thread adds.
+const RUNTIME_THREAD: u64 = 64 << 10;
+/// Pages that the kernel maps around one that is touched, if it has them: a row of a sparse table costs as many.
+const FAULT_AROUND: u64 = 64 << 10;
 /// Header and graph where no allocator counts them: what a tensor takes in names, shapes, ops and tables.
 const HEADER_TENSOR: usize = 2 << 10;
-
-/// One line of the plan.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Section {
-    /// What it is.
-    pub name: &'static str,
-    /// Bytes.
-    pub bytes: u64,
-    /// How the bytes behave.
-    pub kind: Kind,
-}
-
-/// How the bytes of a section behave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Clean file pages: resident while used, taken back by the kernel when it must.
-    Mapped,
-    /// Address space that costs memory as it is used.
-    Reserved,
-    /// Memory held from load to end.
-    Committed,
-}
-
-impl Kind {
-    /// The word for it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Mapped => "mapped",
-            Kind::Reserved => "reserved",
-            Kind::Committed => "committed",
-        }
-    }
-}
 
 /// The layouts a session allocates from.
 pub struct Plan {
@@ -143,45 +121,40 @@ impl Plan {
         let header = spec
             .heap_bytes()
             .unwrap_or(spec.file.header().tensors.len() * HEADER_TENSOR);
+        let base = spec.base_bytes().unwrap_or(RUNTIME_BASE)
+            + RUNTIME_GROWTH
+            + params.n_threads as u64 * RUNTIME_THREAD;
         let slots = |bytes: usize| bytes.saturating_mul(params.n_slots);
-        let sections = vec![
-            Section {
-                name: "weights",
-                bytes: spec.file.n_bytes(),
-                kind: Kind::Mapped,
-            },
-            section("KV cache", slots(kv.cache_bytes()), Kind::Reserved),
-            section("KV stage", kv.stage_bytes(), Kind::Reserved),
-            section("recurrent state", slots(4 * state_len), Kind::Committed),
-            section("forward slab", 4 * slab.len, Kind::Reserved),
+        let mut sections = weights(spec, &params);
+        sections.extend([
+            section(name::KV_CACHE, slots(kv.cache_bytes()), Kind::Reserved),
+            section(name::KV_STAGE, kv.stage_bytes(), Kind::Reserved),
+            section(name::STATE, slots(4 * state_len), Kind::Committed),
+            section(name::SLAB, 4 * slab.len, Kind::Reserved),
+            section(name::ACTS, ActBuf::bytes(rows, max_cols), Kind::Committed),
             section(
-                "quantised activations",
-                ActBuf::bytes(rows, max_cols),
-                Kind::Committed,
-            ),
-            section(
-                "attention scratch",
+                name::ATTENTION,
                 AttnScratch::bytes(params.n_threads, dk, dv, n_head, n_head_kv),
                 Kind::Committed,
             ),
             section(
-                "sampler",
+                name::SAMPLER,
                 slots(Sampler::bytes(hp.n_vocab)),
                 Kind::Committed,
             ),
-            section("token buffers", slots(4 * params.n_ctx), Kind::Reserved),
+            section(name::TOKENS, slots(4 * params.n_ctx), Kind::Reserved),
             section(
-                "tokenizer",
+                name::TOKENIZER,
                 crate::tokenizer::planned_bytes(spec.file.header()),
                 Kind::Committed,
             ),
-            section("header and graph", header, Kind::Committed),
-            section(
-                "runtime base",
-                RUNTIME_BASE + params.n_threads * RUNTIME_THREAD,
-                Kind::Committed,
-            ),
-        ];
+            section(name::HEADER, header, Kind::Committed),
+            Section {
+                name: name::BASE,
+                bytes: base,
+                kind: Kind::Committed,
+            },
+        ]);
         Ok(Plan {
             params,
             kv,
@@ -200,14 +173,49 @@ impl Plan {
 
     /// Bytes of all sections that are the process's own: what a limit on its memory must allow.
     pub fn heap_bytes(&self) -> u64 {
-        let own = self.sections.iter().filter(|s| s.kind != Kind::Mapped);
-        own.map(|s| s.bytes).fold(0, u64::saturating_add)
+        self.sum(Kind::is_own)
     }
 
     /// Bytes that are mapped from files: resident while used, reclaimable.
     pub fn mapped_bytes(&self) -> u64 {
-        let mapped = self.sections.iter().filter(|s| s.kind == Kind::Mapped);
-        mapped.map(|s| s.bytes).fold(0, u64::saturating_add)
+        self.sum(Kind::is_reclaimable)
+    }
+
+    /// Bytes of files that stay in memory.
+    pub fn locked_bytes(&self) -> u64 {
+        self.sum(|kind| kind == Kind::Locked)
+    }
+
+    fn sum(&self, of: impl Fn(Kind) -> bool) -> u64 {
+        let counted = self.sections.iter().filter(|s| of(s.kind));
+        counted.map(|s| s.bytes).fold(0, u64::saturating_add)
+    }
+}
+
+/// The weights as they are held: what passes read of the mapping, or the whole of the files.
+fn weights(spec: &ModelSpec, params: &SessionParams) -> Vec<Section> {
+    let whole = |kind| Section {
+        name: name::WEIGHTS,
+        bytes: spec.file.n_bytes(),
+        kind,
+    };
+    match params.residency {
+        Residency::Locked => vec![whole(Kind::Locked)],
+        Residency::Direct => vec![whole(Kind::Committed)],
+        Residency::Mapped => {
+            let read = Section {
+                bytes: spec.read_bytes(),
+                ..whole(Kind::Mapped)
+            };
+            let rows = spec.graph.sparse_table().map(|table| Section {
+                name: name::ROWS,
+                bytes: (params.n_ctx as u64 * params.n_slots as u64)
+                    .saturating_mul(FAULT_AROUND)
+                    .min(table.n_bytes() as u64),
+                kind: Kind::ByRow,
+            });
+            std::iter::once(read).chain(rows).collect()
+        }
     }
 }
 

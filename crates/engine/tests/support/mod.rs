@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ounce_engine::memory::Residency;
 use ounce_engine::{Model, Session, SessionParams};
 use ounce_kernels::Isa;
 use ounce_kernels::ops::KvType;
@@ -44,6 +45,7 @@ pub fn params(n_ctx: usize) -> SessionParams {
         type_k: KvType::F32,
         type_v: KvType::F32,
         n_slots: 1,
+        residency: Residency::Mapped,
         n_threads: 2,
         isa: Isa::choose().unwrap(),
     }

@@ -5,9 +5,11 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use ounce_engine::model::ModelSpec;
 use ounce_engine::{EngineError, Session};
 
-use crate::model::{ContextArgs, default_context, open_model};
+use crate::admit::{LoadArgs, accept, load};
+use crate::model::{ContextArgs, resolve_file};
 use crate::{Outcome, out};
 
 /// Writes the logits of every position as a float32 .npy of shape [n_tokens, n_vocab]
@@ -28,6 +30,8 @@ pub struct Args {
     chunk: Option<u32>,
     #[command(flatten)]
     context: ContextArgs,
+    #[command(flatten)]
+    load: LoadArgs,
 }
 
 /// Rows of logits computed at once: few, for a row may be a megabyte.
@@ -35,14 +39,21 @@ const OUTPUTS: usize = 8;
 
 pub fn run(args: Args) -> Outcome {
     let tokens = read_tokens(&args.tokens)?;
-    let model = open_model(&args.model)?;
-    let n_vocab = model.spec.hparams.n_vocab;
-    let mut params = args
-        .context
-        .params(tokens.len().max(default_context(&model)))?;
+    let spec = ModelSpec::open(&resolve_file(&args.model)?)?;
+    let mut params = args.context.params()?;
+    let mut open = args.context.open();
     params.n_outputs = OUTPUTS;
-    let chunk = args.chunk.map_or(params.n_ubatch, |n| n as usize);
-    let mut session = Session::new(model, params)?;
+    if open.n_ctx {
+        params.n_ctx = tokens.len();
+        open.n_ctx = false;
+    }
+    let accepted = accept(&spec, params, open, &args.load)?;
+    let model = load(spec, &accepted, &args.load)?;
+    let n_vocab = model.spec.hparams.n_vocab;
+    let chunk = args
+        .chunk
+        .map_or(accepted.plan.params.n_ubatch, |n| n as usize);
+    let mut session = Session::from_plan(model, accepted.plan)?;
     write_npy(&args.out, [tokens.len(), n_vocab], |file| {
         session.eval_all(&tokens, chunk, |row| {
             row.iter()

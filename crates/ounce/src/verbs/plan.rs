@@ -3,10 +3,11 @@
 use std::process::ExitCode;
 
 use ounce_engine::model::ModelSpec;
-use ounce_engine::plan::{Device, Fit, Proposal, Verdict, default_context};
+use ounce_engine::plan::{Device, Fit, Proposal, Verdict, choose};
 use ounce_engine::{Plan, SessionParams};
 use serde_json::{Value, json};
 
+use crate::admit::MemoryArgs;
 use crate::model::{ContextArgs, resolve_file};
 use crate::{Outcome, exit, out};
 
@@ -22,12 +23,8 @@ pub struct Args {
     /// Sequences at once, each with a cache of its own; short form -np.
     #[arg(long, value_name = "SLOTS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     parallel: u32,
-    /// Cap on the memory the process commits, for example 256M.
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
-    heap_cap: Option<u64>,
-    /// Memory to leave free [default: 6 % of the pool, 64 MB (at most a quarter) to 1 GB].
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
-    headroom: Option<u64>,
+    #[command(flatten)]
+    memory: MemoryArgs,
     /// A device that is not here: mobile-256m, mobile-2gb, orin-8gb, pi-8gb, vm-2gb.
     #[arg(long, value_name = "P")]
     profile: Option<String>,
@@ -36,43 +33,28 @@ pub struct Args {
     json: bool,
 }
 
-/// A number of bytes, with K, M or G for powers of 1024.
-fn parse_bytes(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is not a number of bytes; write 256M or 2G");
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
-        "" => 0,
-        "K" | "KB" | "KIB" => 10,
-        "M" | "MB" | "MIB" => 20,
-        "G" | "GB" | "GIB" => 30,
-        _ => return Err(wrong()),
-    };
-    let n: u64 = digits.parse().map_err(|_| wrong())?;
-    n.checked_mul(1 << shift).ok_or_else(wrong)
-}
-
 pub fn run(args: Args) -> Outcome {
     let spec = ModelSpec::open(&resolve_file(&args.model)?)?;
     let device = match &args.profile {
-        Some(name) => Device::profile(name, args.heap_cap)?,
-        None => Device::here(args.heap_cap, spec.file.n_bytes()),
+        Some(name) => Device::profile(name, args.memory.heap_cap)?,
+        None => Device::here(args.memory.heap_cap, spec.file.n_bytes()),
     };
     let mut params = SessionParams {
         n_slots: args.parallel as usize,
-        ..args.context.params(1)?
+        residency: args.memory.residency(),
+        ..args.context.params()?
     };
     if let (Some(n), false) = (device.n_threads, args.context.names_threads()) {
         params.n_threads = n;
     }
-    let chosen = !args.context.names_context();
-    if chosen {
-        params.n_ctx = default_context(&spec, &params, &device, args.headroom)?;
-    }
+    let open = args.context.open();
+    let params = choose(&spec, &params, open, &device, args.memory.headroom)?;
+    let chosen = open.n_ctx;
     let plan = Plan::new(&spec, params)?;
-    let fit = Fit::new(&spec, &plan, &device, args.headroom);
+    let fit = Fit::new(&spec, &plan, &device, args.memory.headroom);
     let no_kernel = spec.without_kernel();
     let proposals = match fit.verdict {
-        Verdict::DoesNotFit { .. } => Fit::proposals(&spec, &plan, &device, args.headroom),
+        Verdict::DoesNotFit { .. } => Fit::proposals(&spec, &plan, &device, args.memory.headroom),
         _ => Vec::new(),
     };
     let no_kernel: Vec<String> = no_kernel
@@ -85,7 +67,7 @@ pub fn run(args: Args) -> Outcome {
         ))?;
     } else {
         table(&plan, &fit, &device, chosen)?;
-        verdict(&fit, &device, &proposals, &no_kernel)?;
+        verdict(&fit, &proposals, &no_kernel)?;
     }
     out::flush()?;
     Ok(ExitCode::from(match fit.verdict {
@@ -150,7 +132,6 @@ fn bar(used: u64, pool: u64) -> String {
 
 fn verdict(
     fit: &Fit,
-    device: &Device,
     proposals: &[Proposal],
     no_kernel: &[String],
 ) -> Result<(), out::StdoutError> {
@@ -160,18 +141,18 @@ fn verdict(
             no_kernel.join(", ")
         ))?;
     }
-    match fit.verdict {
+    match &fit.verdict {
         Verdict::Fits => out::line("fits"),
         Verdict::Streams { missing, per_token } => out::line(format_args!(
             "fits, with pages streamed from storage: {} of weights have no room, up to {} are read a token",
-            out::bytes(missing),
-            out::bytes(per_token)
+            out::bytes(*missing),
+            out::bytes(*per_token)
         )),
-        Verdict::DoesNotFit { over } => {
+        Verdict::DoesNotFit { over, limit } => {
             out::line(format_args!(
                 "does not fit: {} more than {} leaves",
-                out::bytes(over),
-                device.heap.limit
+                out::bytes(*over),
+                limit
             ))?;
             for p in proposals {
                 out::line(format_args!(
@@ -201,10 +182,7 @@ fn document(
         .sections()
         .iter()
         .map(|s| {
-            let pool = match s.kind.name() {
-                "mapped" => "memory",
-                _ => "heap",
-            };
+            let pool = if s.kind.is_own() { "heap" } else { "memory" };
             json!({ "name": s.name, "bytes": s.bytes, "pool": pool, "behaviour": s.kind.name() })
         })
         .collect();
@@ -212,7 +190,7 @@ fn document(
         _ if !no_kernel.is_empty() => ("no_kernel", 0, 0, 0),
         Verdict::Fits => ("fits", 0, 0, 0),
         Verdict::Streams { missing, per_token } => ("streams", missing, per_token, 0),
-        Verdict::DoesNotFit { over } => ("does_not_fit", 0, 0, over),
+        Verdict::DoesNotFit { over, .. } => ("does_not_fit", 0, 0, over),
     };
     let proposals: Vec<Value> = proposals
         .iter()
@@ -252,16 +230,6 @@ fn document(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_are_read() {
-        assert_eq!(parse_bytes("256M"), Ok(256 << 20));
-        assert_eq!(parse_bytes("2gb"), Ok(2 << 30));
-        assert_eq!(parse_bytes("17"), Ok(17));
-        for bad in ["", "M", "-1", "1T5", "99999999999G"] {
-            assert!(parse_bytes(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn bars_end_at_full() {

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use ounce_engine::memory::probe;
+use ounce_engine::model::ModelSpec;
 use ounce_engine::{
     GenerateParams, Generation, SampleParams, Sampler, Session, StopReason, generate,
 };
 use serde_json::{Map, Value, json};
 
-use crate::model::{ContextArgs, default_context, open_model};
+use crate::admit::{LoadArgs, accept, load};
+use crate::model::{ContextArgs, resolve_file};
 use crate::prompt::{Prompter, Turn};
 use crate::verbs::chat;
 use crate::{Outcome, exit, out};
@@ -70,6 +72,8 @@ pub struct Args {
     keep: usize,
     #[command(flatten)]
     context: ContextArgs,
+    #[command(flatten)]
+    load: LoadArgs,
     #[command(flatten)]
     sampling: SamplingArgs,
     /// One JSON object with the text and the figures, in place of the text.
@@ -248,7 +252,14 @@ pub fn run(args: Args) -> Outcome {
             "--json needs a prompt: give one as an argument, with -p, or on standard input".into(),
         );
     }
-    let model = open_model(&request.model)?;
+    let spec = ModelSpec::open(&resolve_file(&request.model)?)?;
+    let accepted = accept(
+        &spec,
+        args.context.params()?,
+        args.context.open(),
+        &args.load,
+    )?;
+    let model = load(spec, &accepted, &args.load)?;
     if let Some(note) = model.tokenizer.note() {
         out::note(note);
     }
@@ -265,22 +276,18 @@ pub fn run(args: Args) -> Outcome {
             args.chat_template_kwargs.clone().unwrap_or_default(),
         )?
     };
-    let session = Session::new(
-        Arc::clone(&model),
-        args.context.params(default_context(&model))?,
-    )?;
+    let session = Session::from_plan(Arc::clone(&model), accepted.plan)?;
     if args.verbose {
         print_plan(&session);
     }
-    model.spec.file.will_need();
     let params = GenerateParams {
         n_predict: usize::try_from(args.predict).ok(),
         stop: args.stop.clone(),
         ignore_eos: args.ignore_eos,
         context_shift: args.context_shift,
         n_keep: args.keep,
-        ignore_pressure: false,
-        on_note: Some(|line| out::note(line)),
+        ignore_pressure: args.load.force,
+        on_note: Some(out::note_amid_text),
     };
     let cancel = interruptible()?;
     match request.prompt {
