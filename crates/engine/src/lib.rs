@@ -6,6 +6,7 @@ pub mod cache;
 mod cpu;
 mod error;
 pub mod generate;
+pub mod measure;
 #[allow(unsafe_code)]
 pub mod memory;
 pub mod model;

@@ -39,6 +39,17 @@ impl Faults {
     }
 }
 
+impl Faults {
+    /// What came after `then`.
+    pub fn since(&self, then: &Faults) -> Faults {
+        Faults {
+            major: self.major.saturating_sub(then.major),
+            minor: self.minor.saturating_sub(then.minor),
+            read: self.read.saturating_sub(then.read),
+        }
+    }
+}
+
 /// Tokens that may fault: the first ones read the weights for the first time.
 const WARM_UP: u32 = 8;
 /// Tokens over which faults are averaged.

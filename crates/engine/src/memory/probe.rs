@@ -28,6 +28,37 @@ pub fn resident() -> Option<Resident> {
     })
 }
 
+/// Resident memory, as it can be asked for between steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rss {
+    /// Anonymous pages.
+    pub anon: u64,
+    /// File pages.
+    pub file: u64,
+}
+
+impl Rss {
+    /// Reads `/proc/self/statm` without the heap; `None` where it does not exist. The kernel's own count, which may lag by
+    /// some pages a thread.
+    pub fn now() -> Option<Rss> {
+        let mut text = [0u8; 128];
+        let n = std::fs::File::open("/proc/self/statm")
+            .and_then(|mut f| std::io::Read::read(&mut f, &mut text))
+            .ok()?;
+        let page = super::page_size() as u64;
+        let mut pages = std::str::from_utf8(&text[..n])
+            .ok()?
+            .split_ascii_whitespace()
+            .skip(1)
+            .map(|w| w.parse::<u64>().ok());
+        let (resident, shared) = (pages.next()??, pages.next()??);
+        Some(Rss {
+            anon: resident.saturating_sub(shared) * page,
+            file: shared * page,
+        })
+    }
+}
+
 /// The memory lines of `/proc/self/status`, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
