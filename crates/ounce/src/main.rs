@@ -44,6 +44,7 @@ Examples:
   cat report.txt | ounce run qwen3.5:0.8b \"Summarise this.\"
   ounce show ./model.gguf --json               what a file holds
   ounce plan ./model.gguf --profile vm-2gb     what it would cost, and whether it fits
+  ounce measure ./model.gguf -c 512            what it does cost, beside the plan
 
 Exit codes:
   0 done   1 failed, with one line on stderr   2 (plan) weights are streamed   3 the plan does not fit
@@ -66,6 +67,7 @@ struct Cli {
 enum Verb {
     Run(Box<verbs::run::Args>),
     Plan(verbs::plan::Args),
+    Measure(Box<verbs::measure::Args>),
     Pull(verbs::pull::Args),
     List(verbs::list::Args),
     Rm(verbs::rm::Args),
@@ -91,6 +93,7 @@ fn main() -> ExitCode {
     let outcome = match cli.verb {
         Verb::Run(a) => verbs::run::run(*a),
         Verb::Plan(a) => verbs::plan::run(a),
+        Verb::Measure(a) => verbs::measure::run(*a),
         Verb::Pull(a) => verbs::pull::run(a),
         Verb::List(a) => verbs::list::run(a),
         Verb::Rm(a) => verbs::rm::run(a),

@@ -64,8 +64,13 @@ impl Held {
 }
 
 /// Holds the plan of `session` against what it and its process hold now; `sampler` are the heap bytes of the sampler that
-/// goes with it.
-pub fn held(session: &Session, sampler: Option<usize>, areas: Option<&[Area]>) -> Held {
+/// goes with it, `text` those by which the tokenizer grew when it was used.
+pub fn held(
+    session: &Session,
+    sampler: Option<usize>,
+    text: Option<usize>,
+    areas: Option<&[Area]>,
+) -> Held {
     let (model, plan) = (session.model(), session.plan());
     let spec = &model.spec;
     let file = areas.map(|areas| spec.file.resident(areas, spec.graph.sparse_table()));
@@ -75,7 +80,10 @@ pub fn held(session: &Session, sampler: Option<usize>, areas: Option<&[Area]>) -
         (name::WEIGHTS, file.map(|(weights, _)| weights)),
         (name::ROWS, file.map(|(_, rows)| rows)),
         (name::SAMPLER, bytes(sampler)),
-        (name::TOKENIZER, bytes(model.tokenizer_heap())),
+        (
+            name::TOKENIZER,
+            bytes(model.tokenizer_heap().zip(text).map(|(a, b)| a + b)),
+        ),
         (name::HEADER, bytes(spec.heap_bytes())),
     ]);
     let resident = probe::resident();

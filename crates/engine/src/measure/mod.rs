@@ -155,14 +155,20 @@ impl Measurement {
         self.steady().iter().map(|s| s.allocations).sum()
     }
 
+    /// Mean energy of a token in the steady state, where a sensor can be read.
+    pub fn joules_per_token(&self) -> Option<f64> {
+        let all: Option<f64> = self.steady().iter().map(|s| s.joules).sum();
+        Some(all? / self.steady().len() as f64)
+    }
+
     /// Major faults of the steady state, where they are counted.
     pub fn major_faults(&self) -> Option<u64> {
         self.steady().iter().map(|s| Some(s.faults?.major)).sum()
     }
 }
 
-/// Fills the context of an empty `session`: a prompt of ids spread over the vocabulary, then greedy decode steps, of which
-/// the end-of-generation token ends none.
+/// Fills the context of an empty `session`: a prompt of ids spread over the vocabulary, then decode steps that sample with
+/// the default settings, the seed fixed; the end-of-generation token ends none.
 ///
 /// # Errors
 /// See [`MeasureParams::n_prompt`] and [`Session::prefill`].
@@ -173,12 +179,9 @@ pub fn measure(
 ) -> Result<Option<Measurement>, EngineError> {
     let n_vocab = session.model().spec.hparams.n_vocab;
     let n_prompt = params.n_prompt(session.n_ctx())?;
-    let greedy = SampleParams {
-        temperature: 0.0,
-        ..SampleParams::default()
-    };
-    let (sampler, sampler_heap) = grown_by(|| Sampler::new(greedy, n_vocab));
+    let (sampler, sampler_heap) = grown_by(|| Sampler::new(SampleParams::default(), n_vocab));
     let mut sampler = sampler?;
+    let (_, text_heap) = grown_by(|| session.model().tokenizer.encode(TEXT, false).len());
     let mut meter = EnergyMeter::find();
     let mut steps = Vec::with_capacity(params.n_warmup + params.n_steps);
     let prompt = prompt(n_prompt, n_vocab);
@@ -218,7 +221,7 @@ pub fn measure(
         prefill_faults,
         steps,
         n_warmup: params.n_warmup,
-        held: held(session, sampler_heap, smaps::areas().as_deref()),
+        held: held(session, sampler_heap, text_heap, smaps::areas().as_deref()),
     }))
 }
 
@@ -227,6 +230,10 @@ fn since(before: Option<Faults>) -> Option<Faults> {
         .zip(Faults::now())
         .map(|(then, now)| now.since(&then))
 }
+
+/// A text that every branch of a pre-tokenizer sees: what matching caches belongs to the tokenizer.
+const TEXT: &str = "In 1969, they'd seen 384,400 km of sky; isn't that    far?\n\n\tfn main() { let x = [1, 2]; }\r\n\
+    Größe, naïve, Żółć, Привет мир, Ελλάδα, 你好，世界。こんにちは、안녕하세요 🙂👍🏽 مرحبا שלום हिन्दी ไทย\n";
 
 /// Ids spread over the whole vocabulary, the same every time: steps of the golden ratio.
 fn prompt(n: usize, n_vocab: usize) -> Vec<u32> {

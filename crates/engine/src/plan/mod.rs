@@ -46,8 +46,10 @@ pub struct SessionParams {
 
 /// What a process holds before it opens a model, where the kernel does not say.
 const RUNTIME_BASE: u64 = 6 << 20;
-/// What the code of a forward pass, the allocator's free lists and the stacks add to it (measured, x86-64 and ARM64).
-const RUNTIME_GROWTH: u64 = 2 << 20;
+/// What the code of a forward pass, the allocator's free lists and the stacks add to it (measured on x86-64).
+const RUNTIME_GROWTH: u64 = 1300 << 10;
+/// What the code of patterns adds, and what building a table of merges leaves in the allocator's free lists.
+const RUNTIME_BPE: u64 = 900 << 10;
 /// What a thread adds.
 const RUNTIME_THREAD: u64 = 64 << 10;
 /// Pages that the kernel maps around one that is touched, if it has them: a row of a sparse table costs as many.
@@ -121,8 +123,15 @@ impl Plan {
         let header = spec
             .heap_bytes()
             .unwrap_or(spec.file.header().tensors.len() * HEADER_TENSOR);
+        let has_merges = spec
+            .file
+            .header()
+            .metadata
+            .get("tokenizer.ggml.merges")
+            .is_some();
         let base = spec.base_bytes().unwrap_or(RUNTIME_BASE)
             + RUNTIME_GROWTH
+            + if has_merges { RUNTIME_BPE } else { 0 }
             + params.n_threads as u64 * RUNTIME_THREAD;
         let slots = |bytes: usize| bytes.saturating_mul(params.n_slots);
         let mut sections = weights(spec, &params);

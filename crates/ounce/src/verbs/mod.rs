@@ -4,6 +4,7 @@ pub mod chat;
 pub mod completions;
 pub mod list;
 pub mod logits;
+pub mod measure;
 pub mod plan;
 pub mod pull;
 pub mod rm;

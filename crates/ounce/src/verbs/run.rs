@@ -362,7 +362,7 @@ fn once(
 }
 
 /// The first Ctrl-C raises the flag; a second one, while it is still raised, ends the program.
-fn interruptible() -> Result<Arc<AtomicBool>, std::io::Error> {
+pub fn interruptible() -> Result<Arc<AtomicBool>, std::io::Error> {
     let cancel = Arc::new(AtomicBool::new(false));
     let signal = signal_hook::consts::SIGINT;
     signal_hook::flag::register_conditional_shutdown(
