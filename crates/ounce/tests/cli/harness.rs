@@ -131,3 +131,29 @@ pub fn data(name: &str) -> String {
 pub fn model(name: &str) -> String {
     data(&format!("golden/{name}"))
 }
+
+/// A real model, or `None` when `OUNCE_TEST_MODELS` is not set; under CI a missing model is a failure.
+pub fn real(file: &str) -> Option<String> {
+    let Some(folder) = std::env::var_os("OUNCE_TEST_MODELS") else {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "CI must set OUNCE_TEST_MODELS"
+        );
+        eprintln!("not run: OUNCE_TEST_MODELS is not set");
+        return None;
+    };
+    Some(
+        std::path::Path::new(&folder)
+            .join(file)
+            .display()
+            .to_string(),
+    )
+}
+
+/// A file of the header of `w` and a hole as large as its tensors.
+pub fn sparse(path: &Path, w: &ounce_gguf::write::Writer) {
+    let header = w.header();
+    std::fs::write(path, &header).unwrap();
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    file.set_len(header.len() as u64 + w.data_len()).unwrap();
+}

@@ -4,6 +4,10 @@ mod errors;
 mod harness;
 mod house;
 mod hub;
+#[cfg(target_os = "linux")]
+mod limits;
+#[cfg(target_os = "linux")]
+mod measure;
 mod plan;
 mod real;
 mod run;

@@ -1,12 +1,10 @@
 //! `ounce plan`: verdicts, proposals that hold when pasted, and nothing read but the header.
 
-use std::path::Path;
-
 use ounce_gguf::TensorType;
 use ounce_gguf::write::Writer;
 use serde_json::Value;
 
-use crate::harness::{Said, model, ounce, scratch};
+use crate::harness::{Said, model, ounce, scratch, sparse};
 
 fn json(said: &Said) -> Value {
     serde_json::from_str(&said.out).unwrap_or_else(|e| panic!("{e}: {said:?}"))
@@ -83,13 +81,6 @@ fn qwen35(name: &str, [n_embd, n_layer, n_head, n_kv, n_ff, n_v]: [u64; 6]) -> S
     let path = scratch("plan").join(name);
     sparse(&path, &w);
     path.display().to_string()
-}
-
-fn sparse(path: &Path, w: &Writer) {
-    let header = w.header();
-    std::fs::write(path, &header).unwrap();
-    let file = std::fs::File::options().write(true).open(path).unwrap();
-    file.set_len(header.len() as u64 + w.data_len()).unwrap();
 }
 
 /// 0.8B, 2B and 4B on a Jetson with at least 8k context; a request beyond it is refused, and each proposal holds.

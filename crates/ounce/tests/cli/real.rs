@@ -2,28 +2,11 @@
 
 use serde_json::Value;
 
-use crate::harness::ounce;
-
-fn path(file: &str) -> Option<String> {
-    let Some(folder) = std::env::var_os("OUNCE_TEST_MODELS") else {
-        assert!(
-            std::env::var_os("CI").is_none(),
-            "CI must set OUNCE_TEST_MODELS"
-        );
-        eprintln!("not run: OUNCE_TEST_MODELS is not set");
-        return None;
-    };
-    Some(
-        std::path::Path::new(&folder)
-            .join(file)
-            .display()
-            .to_string(),
-    )
-}
+use crate::harness::{ounce, real};
 
 #[test]
 fn smollm2_answers_within_its_memory() {
-    let Some(model) = path("SmolLM2-135M-Instruct.Q4_1.gguf") else {
+    let Some(model) = real("SmolLM2-135M-Instruct.Q4_1.gguf") else {
         return;
     };
     let args = [
@@ -47,7 +30,7 @@ fn smollm2_answers_within_its_memory() {
 
 #[test]
 fn gemma3_completes_without_a_template() {
-    let Some(model) = path("gemma-3-270m-q4_k_m.gguf") else {
+    let Some(model) = real("gemma-3-270m-q4_k_m.gguf") else {
         return;
     };
     let said = ounce(&[
@@ -67,7 +50,7 @@ fn gemma3_completes_without_a_template() {
 
 #[test]
 fn show_names_what_the_files_hold() {
-    let Some(model) = path("gemma-3-270m-q4_k_m.gguf") else {
+    let Some(model) = real("gemma-3-270m-q4_k_m.gguf") else {
         return;
     };
     let text = ounce(&["show", &model]).ok().out;

@@ -1,0 +1,146 @@
+//! `ounce measure`: plan and actual agree, section by section, and the steady state asks for nothing.
+
+use serde_json::Value;
+
+use crate::harness::{command, model, ounce, real, run_with, scratch};
+
+fn measure(args: &[&str]) -> Value {
+    let mut all = vec!["measure", "--json"];
+    all.extend(args);
+    let said = ounce(&all).ok();
+    serde_json::from_str(&said.out).unwrap_or_else(|e| panic!("{e}: {said:?}"))
+}
+
+/// Every section within its tolerance, the whole never above, nothing allocated and nothing read from storage.
+#[track_caller]
+pub fn kept(m: &Value) {
+    for s in m["sections"].as_array().unwrap() {
+        assert_eq!(s["kept"], true, "{s:#}");
+    }
+    let resident = &m["resident"];
+    let peak = resident["peak_bytes"].as_u64().unwrap();
+    assert!(peak <= m["planned_bytes"].as_u64().unwrap(), "{m:#}");
+    assert_eq!(m["kept"], true, "{m:#}");
+    assert_eq!(m["steady"]["allocations"], 0, "{m:#}");
+    assert_eq!(m["steady"]["major_faults"], 0, "{m:#}");
+}
+
+/// Another build of the program has code of another size, for which the plan has no figures.
+#[cfg(not(debug_assertions))]
+#[test]
+fn real_models_keep_their_plans() {
+    for file in [
+        "SmolLM2-135M-Instruct.Q4_1.gguf",
+        "gemma-3-270m-q4_k_m.gguf",
+    ] {
+        let Some(path) = real(file) else { return };
+        for ty in ["f16", "q8_0", "q4_0", "tq4"] {
+            for ctx in ["512", "1024"] {
+                let m = measure(&[&path, "-c", ctx, "-ctk", ty, "-ctv", ty]);
+                kept(&m);
+                assert_eq!(m["steps"].as_array().unwrap().len(), 20);
+            }
+        }
+        for residency in ["--mlock", "--direct", "--prefetch", "--strict-memory"] {
+            kept(&measure(&[&path, "-c", "512", residency]));
+        }
+        let fixed = measure(&[&path, "-c", "512", "--direct"]);
+        let size = std::fs::metadata(&path).unwrap().len();
+        let load = &fixed["load"];
+        assert!(load["materialised_bytes"].as_u64().unwrap() >= size);
+        let mapped = measure(&[&path, "-c", "512"]);
+        let materialised = &mapped["load"]["materialised_bytes"];
+        assert!(materialised.as_u64().unwrap() < 137_000, "{materialised}");
+    }
+}
+
+/// Every architecture, whose tiny weights say nothing about the base: the other sections, and the steady state.
+#[test]
+fn every_architecture_allocates_what_it_planned() {
+    for name in ["llama", "qwen2", "qwen3", "gemma3", "qwen3moe", "qwen35"] {
+        let path = model(&format!("{name}.f32.gguf"));
+        let m = measure(&[&path, "-c", "128"]);
+        let of = |name: &str| {
+            let all = m["sections"].as_array().unwrap();
+            all.iter().find(|s| s["name"] == name).unwrap().clone()
+        };
+        for section in [
+            "KV cache",
+            "KV stage",
+            "recurrent state",
+            "quantised activations",
+            "attention scratch",
+            "sampler",
+            "token buffers",
+        ] {
+            let s = of(section);
+            // A region is whole pages.
+            let (plan, actual) = (s["plan_bytes"].as_u64(), s["actual_bytes"].as_u64());
+            assert_eq!(
+                plan.unwrap().next_multiple_of(4096),
+                actual.unwrap().next_multiple_of(4096),
+                "{name}: {s:#}"
+            );
+        }
+        assert_eq!(m["steady"]["allocations"], 0, "{name}");
+        assert_eq!(m["steady"]["major_faults"], 0, "{name}");
+    }
+}
+
+#[test]
+fn tables_and_pictures_for_people() {
+    let path = model("llama.f32.gguf");
+    let svg = scratch("measure").join("steps.svg");
+    let svg = svg.display().to_string();
+    let said = ounce(&[
+        "measure", &path, "-c", "64", "--steps", "3", "--warmup", "2", "--plot", &svg,
+    ]);
+    let text = said.ok().out;
+    for part in [
+        "load",
+        "prefill",
+        "59 tokens",
+        "2w",
+        "steady",
+        "KV cache",
+        "drift",
+        "the plan was",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let picture = std::fs::read_to_string(&svg).unwrap();
+    assert!(picture.starts_with("<svg ") && picture.trim_end().ends_with("</svg>"));
+    assert_eq!(picture.matches("<polyline").count(), 3, "{picture}");
+    assert!(!picture.contains("http://") || picture.matches("http").count() == 1);
+    ounce(&["measure", &path, "-c", "20"]).error(&["larger than --steps", "20"]);
+    ounce(&["measure", &path, "-c", "64", "--plot", "/no/such/x.svg"]).error(&["/no/such/x.svg"]);
+    ounce(&["measure", &path, "--steps", "0"]).fails(64, &["0"]);
+}
+
+/// A process that may not read its accounts says so in place of figures.
+#[test]
+fn nothing_is_guessed_where_proc_is_not_there() {
+    let path = model("llama.f32.gguf");
+    let hidden = "mount -t tmpfs none /proc 2>/dev/null && exec \"$0\" \"$@\"";
+    let binary = env!("CARGO_BIN_EXE_ounce");
+    let mut unshared = std::process::Command::new("unshare");
+    unshared.args([
+        "-m", "sh", "-c", hidden, binary, "measure", &path, "-c", "64", "--json",
+    ]);
+    let said = run_with(unshared, b"");
+    if said.code != Some(0) && said.out.is_empty() && !said.err.contains("panicked") {
+        eprintln!("not run: no mount namespace here: {}", said.err);
+        return;
+    }
+    let m: Value = serde_json::from_str(&said.ok().out).unwrap();
+    assert_eq!(m["kept"], Value::Null, "{m:#}");
+    assert_eq!(m["resident"], Value::Null);
+    let kv = m["sections"].as_array().unwrap();
+    assert!(
+        kv.iter()
+            .any(|s| s["actual_bytes"].is_null() && s["drift"].is_null())
+    );
+    // The allocator counts all the same.
+    assert_eq!(m["steady"]["allocations"], 0);
+    let _ = command(&[]);
+}
