@@ -95,13 +95,16 @@ const PROFILES: &[Profile] = &[
 impl Device {
     /// This machine, with a cap on the heap if the user names one; `mapped` are the bytes of the files.
     pub fn here(heap_cap: Option<u64>, mapped: u64) -> Device {
-        let info = caps::meminfo().unwrap_or_default();
+        let known = caps::meminfo();
+        let info = known.unwrap_or_default();
         let own = probe::status().map_or(0, |s| s.anon);
-        let mut memory = vec![Limit {
+        let physical = known.map(|info| Limit {
             name: "memory available".to_owned(),
             limit: info.total,
             bytes: info.available.saturating_add(own),
-        }];
+        });
+        // Where the system does not say what it has, nothing is refused for it.
+        let mut memory: Vec<Limit> = physical.into_iter().collect();
         memory.extend(caps::cgroup_limits());
         let mut heap = caps::process_limits(mapped);
         heap.extend(heap_cap.map(cap));

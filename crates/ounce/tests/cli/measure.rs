@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::harness::{command, model, ounce, real, run_with, scratch};
+use crate::harness::{model, ounce, real, run_with, scratch};
 
 fn measure(args: &[&str]) -> Value {
     let mut all = vec!["measure", "--json"];
@@ -121,17 +121,25 @@ fn tables_and_pictures_for_people() {
 #[test]
 fn nothing_is_guessed_where_proc_is_not_there() {
     let path = model("llama.f32.gguf");
-    let hidden = "mount -t tmpfs none /proc 2>/dev/null && exec \"$0\" \"$@\"";
-    let binary = env!("CARGO_BIN_EXE_ounce");
-    let mut unshared = std::process::Command::new("unshare");
-    unshared.args([
-        "-m", "sh", "-c", hidden, binary, "measure", &path, "-c", "64", "--json",
-    ]);
-    let said = run_with(unshared, b"");
-    if said.code != Some(0) && said.out.is_empty() && !said.err.contains("panicked") {
-        eprintln!("not run: no mount namespace here: {}", said.err);
+    let hidden = "mount -t tmpfs none /proc";
+    let apart = |script: &str, args: &[&str]| {
+        let mut unshared = std::process::Command::new("unshare");
+        unshared.args(["-m", "sh", "-c", script]).args(args);
+        unshared
+    };
+    if !apart(hidden, &[])
+        .output()
+        .is_ok_and(|o| o.status.success())
+    {
+        eprintln!("not run: no mount namespace can be made here");
         return;
     }
+    let script = format!("{hidden}; exec \"$0\" \"$@\"");
+    let binary = env!("CARGO_BIN_EXE_ounce");
+    let said = run_with(
+        apart(&script, &[binary, "measure", &path, "-c", "64", "--json"]),
+        b"",
+    );
     let m: Value = serde_json::from_str(&said.ok().out).unwrap();
     assert_eq!(m["kept"], Value::Null, "{m:#}");
     assert_eq!(m["resident"], Value::Null);
@@ -142,5 +150,4 @@ fn nothing_is_guessed_where_proc_is_not_there() {
     );
     // The allocator counts all the same.
     assert_eq!(m["steady"]["allocations"], 0);
-    let _ = command(&[]);
 }
