@@ -2,9 +2,8 @@
 //! distribution from that of a run with an f16 cache:
 //! `cargo run --release -p ounce-engine --example kv_quality -- MODEL.gguf… [--text FILE] [--json]`.
 //!
-//! The text (by default the licences and the documents of this repository) is cut into windows of the context's length,
+//! The text (by default `tests/data/text/kv_quality.txt`) is cut into windows of the context's length,
 //! and KL(f16 ‖ type) averaged over the last half of the positions of each, 2048 in all. K and V have the same type.
-//! The documents change, and the figures a little with them: commits are compared on one `--text`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,13 +23,7 @@ const N_TOKENS: usize = 4096;
 const CONTEXTS: [usize; 2] = [512, N_TOKENS];
 /// Positions whose logits are held at once: a row may be a megabyte.
 const CHUNK: usize = 32;
-const TEXT: [&str; 5] = [
-    "LICENSE-APACHE",
-    "ARCHITECTURE.md",
-    "README.md",
-    "CONTRIBUTING.md",
-    "LICENSE-MIT",
-];
+const TEXT: &str = "tests/data/text/kv_quality.txt";
 
 fn main() -> Result<(), Failure> {
     let (mut models, mut text, mut json) = (Vec::new(), None, false);
@@ -45,7 +38,10 @@ fn main() -> Result<(), Failure> {
     if models.is_empty() {
         return Err("name a model file: kv_quality MODEL.gguf… [--text FILE] [--json]".into());
     }
-    let text = text.map_or_else(own_text, Ok)?;
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(TEXT);
+    let text = text.map_or_else(|| read(&own), Ok)?;
     let mut results = Vec::new();
     for path in &models {
         let name = Path::new(path).file_name().unwrap_or_default();
@@ -78,11 +74,6 @@ fn main() -> Result<(), Failure> {
 
 fn read(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()).into())
-}
-
-fn own_text() -> Result<String, Failure> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    TEXT.iter().map(|name| read(&root.join(name))).collect()
 }
 
 /// Mean divergence of each of [`TYPES`] over windows of `n_ctx` tokens. All sessions go through a window together, so

@@ -114,7 +114,7 @@ fn cache_types() {
                 (KvType::BF16, 1e-3),
                 (KvType::Q8_0, 1e-3),
                 (KvType::Q4_0, 0.2),
-                (KvType::Tq4, 0.1),
+                (KvType::Tq4, 0.03),
             ][..],
         ),
         (
@@ -124,7 +124,7 @@ fn cache_types() {
                 (KvType::BF16, 1e-3),
                 (KvType::Q8_0, 1e-3),
                 (KvType::Q4_0, 0.2),
-                (KvType::Tq4, 0.1),
+                (KvType::Tq4, 0.06),
             ][..],
         ),
         ("llama", &[(KvType::F16, 1e-5), (KvType::BF16, 1e-3)][..]),

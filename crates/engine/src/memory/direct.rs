@@ -101,18 +101,18 @@ fn fill(
 }
 
 #[cfg(unix)]
-fn read_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+pub(super) fn read_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
     std::os::unix::fs::FileExt::read_at(file, buffer, at)
 }
 
 #[cfg(windows)]
-fn read_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+pub(super) fn read_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
     std::os::windows::fs::FileExt::seek_read(file, buffer, at)
 }
 
 /// Turns unbuffered reading on or off; says whether it is on.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-fn set_direct(file: &File, on: bool) -> bool {
+pub(super) fn set_direct(file: &File, on: bool) -> bool {
     use std::os::fd::AsRawFd;
     let fd = file.as_raw_fd();
     // SAFETY: both calls take the descriptor of an open file and plain flags.
@@ -128,7 +128,7 @@ fn set_direct(file: &File, on: bool) -> bool {
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn set_direct(_file: &File, _on: bool) -> bool {
+pub(super) fn set_direct(_file: &File, _on: bool) -> bool {
     false
 }
 

@@ -14,6 +14,7 @@ mod residency;
 mod sigbus;
 mod size;
 pub mod smaps;
+mod storage;
 
 pub use arena::{Region, page_size};
 pub use faults::{Faults, ThrashWatch};
@@ -22,3 +23,4 @@ pub use map::{EXIT_FILE_CHANGED, Mapping};
 pub use pressure::{Pressure, Verdict};
 pub use residency::Residency;
 pub use size::Size;
+pub use storage::read_rate;

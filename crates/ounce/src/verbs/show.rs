@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use ounce_engine::model::file::ModelFile;
-use ounce_gguf::{Array, TensorType, Value, ValueKind};
+use ounce_gguf::{Array, TensorInfo, TensorType, Value, ValueKind};
 use serde_json::{Map, Value as Json, json};
 
 use crate::model::resolve_file;
@@ -66,11 +66,7 @@ fn document(file: &ModelFile) -> Result<Json, ounce_gguf::Error> {
         .iter()
         .map(|(ty, (tensors, elements, bytes))| json!({ "type": ty.name(), "tensors": tensors, "elements": elements, "bytes": bytes }))
         .collect();
-    let tensors: Vec<Json> = header
-        .tensors
-        .iter()
-        .map(|t| json!({ "name": t.name, "type": t.ty.name(), "shape": t.dims, "offset": t.offset, "bytes": t.n_bytes, "file": t.file }))
-        .collect();
+    let tensors: Vec<Json> = header.tensors.iter().map(tensor_json).collect();
     let files: Vec<String> = file.paths().map(|p| p.display().to_string()).collect();
     Ok(json!({
         "files": files,
@@ -83,6 +79,28 @@ fn document(file: &ModelFile) -> Result<Json, ounce_gguf::Error> {
         "metadata": metadata,
         "tensors": tensors,
     }))
+}
+
+/// A tensor as JSON; `offset` is that in its file, `file` the number of the part.
+pub fn tensor_json(t: &TensorInfo) -> Json {
+    json!({ "name": t.name, "type": t.ty.name(), "shape": t.dims, "offset": t.offset, "bytes": t.n_bytes, "file": t.file })
+}
+
+/// A tensor on a line.
+pub fn tensor_line(t: &TensorInfo) -> Result<(), out::StdoutError> {
+    let dims: Vec<String> = t.dims.iter().map(u64::to_string).collect();
+    out::line(format_args!(
+        "  {:<36} {:<8} {:<20} {:>9}  at {}{}",
+        t.name,
+        t.ty.name(),
+        dims.join(" x "),
+        out::bytes(t.n_bytes),
+        t.offset,
+        match t.file {
+            0 => String::new(),
+            n => format!(" of part {}", n + 1),
+        }
+    ))
 }
 
 fn json_value(value: &Value, bytes: &[u8]) -> Result<Json, ounce_gguf::Error> {
@@ -162,19 +180,7 @@ fn report(file: &ModelFile, args: &Args) -> Result<(), Box<dyn std::error::Error
     if args.tensors {
         out::line("\nTensors")?;
         for t in &header.tensors {
-            let shape = t
-                .dims
-                .iter()
-                .map(u64::to_string)
-                .collect::<Vec<_>>()
-                .join(" x ");
-            out::line(format_args!(
-                "  {:<36} {:<8} {shape:<20} {:>9}  at {}",
-                t.name,
-                t.ty.name(),
-                out::bytes(t.n_bytes),
-                t.offset
-            ))?;
+            tensor_line(t)?;
         }
     }
     match meta.str("tokenizer.chat_template")? {
