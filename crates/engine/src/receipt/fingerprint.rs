@@ -24,7 +24,7 @@ pub struct Fingerprint {
     /// ARM's numbers of the kinds of cores.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cpu_parts: Vec<CpuPart>,
-    /// Vector extensions, as the kernel names them.
+    /// Vector extensions of an x86 CPU, all features of an ARM CPU, as the kernel names them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cpu_features: Vec<String>,
     /// Instruction set of the kernels.
@@ -71,13 +71,6 @@ impl Fingerprint {
     /// This device, with kernels for `isa`; `planned_for` is `this machine`, or the name of a profile.
     pub fn here(planned_for: &str, isa: Isa) -> Fingerprint {
         let cpuinfo = CpuInfo::parse(&read_to_string("/proc/cpuinfo").unwrap_or_default());
-        let limits = caps::process_limits(0)
-            .into_iter()
-            .chain(caps::cgroup_limits());
-        let limit = |l: caps::Limit| MemoryLimit {
-            name: text_without_paths(&l.name),
-            bytes: l.limit,
-        };
         Fingerprint {
             planned_for: planned_for.to_owned(),
             board: line("/proc/device-tree/model"),
@@ -90,9 +83,26 @@ impl Fingerprint {
             memory_total_bytes: caps::meminfo().map(|m| m.total),
             page_size_bytes: page_size(),
             kernel: line("/proc/sys/kernel/osrelease"),
-            limits: limits.map(limit).collect(),
+            limits: limits(),
         }
     }
+}
+
+/// The limits in force; of nested cgroups, which their names do not tell apart here, the tightest.
+fn limits() -> Vec<MemoryLimit> {
+    let mut found: Vec<MemoryLimit> = Vec::new();
+    let all = caps::process_limits(0).into_iter();
+    for limit in all.chain(caps::cgroup_limits()) {
+        let name = text_without_paths(&limit.name);
+        match found.iter_mut().find(|l| l.name == name) {
+            Some(known) => known.bytes = known.bytes.min(limit.limit),
+            None => found.push(MemoryLimit {
+                name,
+                bytes: limit.limit,
+            }),
+        }
+    }
+    found
 }
 
 /// The text of a file of one line; device trees end theirs with a NUL.
@@ -121,9 +131,14 @@ impl CpuInfo {
             match key {
                 "processor" => info.cpus += 1,
                 "model name" if info.model.is_none() => info.model = Some(value.to_owned()),
-                "flags" | "Features" if info.features.is_empty() => {
+                // x86 lists everything the CPU can; ARM's list is short.
+                "flags" if info.features.is_empty() => {
                     let kept = value.split_ascii_whitespace().filter(|f| is_vector(f));
                     info.features = kept.map(str::to_owned).collect();
+                }
+                "Features" if info.features.is_empty() => {
+                    let all = value.split_ascii_whitespace();
+                    info.features = all.map(str::to_owned).collect();
                 }
                 "CPU implementer" => implementer = Some(value),
                 "CPU part" => {
@@ -147,12 +162,9 @@ impl CpuInfo {
     }
 }
 
-/// Whether a CPU feature is about vectors or matrices: the others do not bear on speed.
+/// Whether a feature of an x86 CPU is about vectors or matrices: the others do not bear on speed.
 fn is_vector(feature: &str) -> bool {
-    const STARTS: [&str; 13] = [
-        "avx", "amx", "fma", "f16c", "sse4", "ssse3", "neon", "asimd", "fphp", "sve", "sme",
-        "i8mm", "bf16",
-    ];
+    const STARTS: [&str; 6] = ["avx", "amx", "fma", "f16c", "sse4_", "ssse3"];
     STARTS.iter().any(|start| feature.starts_with(start))
 }
 
@@ -190,7 +202,7 @@ mod tests {
             .map(|p| (p.implementer.as_str(), p.part.as_str(), p.cpus))
             .collect();
         assert_eq!(parts, [("0x41", "0xd05", 2), ("0x41", "0xd44", 1)]);
-        assert_eq!(info.features, ["asimd", "asimddp"]);
+        assert_eq!(info.features, ["fp", "asimd", "aes", "asimddp"]);
         assert_eq!((info.model.clone(), info.cpus), (None, 3));
         assert!(!format!("{info:?}").contains("abcdef"));
     }
