@@ -11,6 +11,7 @@ pub mod measure;
 pub mod memory;
 pub mod model;
 pub mod plan;
+pub mod receipt;
 pub mod safetensors;
 pub mod sample;
 pub mod session;

@@ -7,6 +7,7 @@ mod model;
 mod out;
 mod progress;
 mod prompt;
+mod receipt;
 mod verbs;
 
 use std::process::ExitCode;
@@ -45,6 +46,7 @@ Examples:
   ounce show ./model.gguf --json               what a file holds
   ounce plan ./model.gguf --profile vm-2gb     what it would cost, and whether it fits
   ounce measure ./model.gguf -c 512            what it does cost, beside the plan
+  ounce plan ./model.gguf --receipt            the same, kept as a record; ounce receipts list shows them
 
 Exit codes:
   0 done   1 failed, with one line on stderr   2 (plan) weights are streamed   3 the plan does not fit
@@ -52,7 +54,7 @@ Exit codes:
   130 stopped by Ctrl-C   141 the reader of stdout went away
 
 Environment:
-  OUNCE_HOME  where pulled models are kept     OUNCE_ISA  scalar, avx2, avx512 or neon
+  OUNCE_HOME  where pulled models and receipts are kept     OUNCE_ISA  scalar, avx2, avx512 or neon
   HF_ENDPOINT, HF_TOKEN, HTTPS_PROXY, NO_PROXY, OLLAMA_MODELS  as their owners define them";
 
 /// Runs language models on machines with little memory, weights read in place from the file.
@@ -68,6 +70,7 @@ enum Verb {
     Run(Box<verbs::run::Args>),
     Plan(verbs::plan::Args),
     Measure(Box<verbs::measure::Args>),
+    Receipts(verbs::receipts::Args),
     Pull(verbs::pull::Args),
     List(verbs::list::Args),
     Rm(verbs::rm::Args),
@@ -94,6 +97,7 @@ fn main() -> ExitCode {
         Verb::Run(a) => verbs::run::run(*a),
         Verb::Plan(a) => verbs::plan::run(a),
         Verb::Measure(a) => verbs::measure::run(*a),
+        Verb::Receipts(a) => verbs::receipts::run(a),
         Verb::Pull(a) => verbs::pull::run(a),
         Verb::List(a) => verbs::list::run(a),
         Verb::Rm(a) => verbs::rm::run(a),

@@ -100,6 +100,11 @@ impl Store {
         &self.settings
     }
 
+    /// Folder of the receipts, beside the models; it may not exist yet.
+    pub fn receipts(&self) -> PathBuf {
+        self.settings.home.join("receipts")
+    }
+
     /// Finds the files of a model, fetching them if `pull` allows it.
     ///
     /// A bare word is, in this order: a file of that name, a named model, a pulled model,

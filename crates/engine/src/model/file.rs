@@ -106,6 +106,13 @@ impl ModelFile {
         self.mappings[0].bytes()
     }
 
+    /// The bytes of each file before its tensor data.
+    pub fn header_parts(&self) -> impl Iterator<Item = &[u8]> {
+        let files = self.mappings.iter().zip(&self.header_bytes);
+        // A file without tensors may end before data would start.
+        files.map(|(m, &end)| &m.bytes()[..end.min(m.bytes().len())])
+    }
+
     /// Path of the (first) file.
     pub fn path(&self) -> &Path {
         self.mappings[0].path()

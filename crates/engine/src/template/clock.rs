@@ -1,6 +1,6 @@
 //! A date and time of day, and its formats in the manner of `strftime`.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use minijinja::{Error, ErrorKind};
 
@@ -79,6 +79,12 @@ impl DateTime {
             .duration_since(UNIX_EPOCH)
             .map_or(0, |d| d.as_secs());
         DateTime::from_unix(i64::try_from(seconds).unwrap_or(0))
+    }
+
+    /// The system's time as RFC 3339 has it, in UTC, to the millisecond: `2026-01-02T03:04:05.678Z`.
+    pub(crate) fn now_rfc3339() -> String {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        rfc3339(now.unwrap_or_default())
     }
 
     fn weekday(&self) -> usize {
@@ -171,6 +177,20 @@ impl DateTime {
     }
 }
 
+fn rfc3339(since_epoch: Duration) -> String {
+    let t = DateTime::from_unix(i64::try_from(since_epoch.as_secs()).unwrap_or(0));
+    format!(
+        "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z",
+        t.year,
+        t.month,
+        t.day,
+        t.second / 3600,
+        t.second / 60 % 60,
+        t.second % 60,
+        since_epoch.subsec_millis()
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,6 +208,10 @@ mod tests {
         assert_eq!(
             f("%I:%M %p %F %T %R %D %e 100%%"),
             "03:04 AM 2026-01-02 03:04:05 03:04 01/02/26  2 100%"
+        );
+        assert_eq!(
+            rfc3339(Duration::from_millis(1_767_323_045_678)),
+            "2026-01-02T03:04:05.678Z"
         );
         assert!(t.format("%Q").is_err() && t.format("%").is_err() && t.format("%-").is_err());
     }

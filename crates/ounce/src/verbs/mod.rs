@@ -7,6 +7,7 @@ pub mod logits;
 pub mod measure;
 pub mod plan;
 pub mod pull;
+pub mod receipts;
 pub mod rm;
 pub mod run;
 pub mod show;

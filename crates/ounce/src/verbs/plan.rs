@@ -4,11 +4,13 @@ use std::process::ExitCode;
 
 use ounce_engine::model::ModelSpec;
 use ounce_engine::plan::{Device, Fit, Proposal, Verdict, choose};
+use ounce_engine::receipt::{Fingerprint, Kind, Receipt};
 use ounce_engine::{Plan, SessionParams};
 use serde_json::{Value, json};
 
 use crate::admit::MemoryArgs;
 use crate::model::{ContextArgs, resolve_file};
+use crate::receipt::{self, ReceiptArgs};
 use crate::{Outcome, exit, out};
 
 /// Plans what a model costs on a device and whether it fits; reads the header, never the weights
@@ -28,6 +30,8 @@ pub struct Args {
     /// A device that is not here: mobile-256m, mobile-2gb, orin-8gb, pi-8gb, vm-2gb.
     #[arg(long, value_name = "P")]
     profile: Option<String>,
+    #[command(flatten)]
+    receipt: ReceiptArgs,
     /// As JSON.
     #[arg(long)]
     json: bool,
@@ -61,10 +65,16 @@ pub fn run(args: Args) -> Outcome {
         .iter()
         .map(|t| format!("{} ({})", t.name, t.ty.name()))
         .collect();
+    let document = document(&plan, &fit, &device, &proposals, &no_kernel, chosen);
+    if let Some(place) = args.receipt.place()? {
+        let fingerprint = Fingerprint::here(&device.name, plan.params.isa);
+        let receipt = Receipt::builder(Kind::Plan, &receipt::ran(), &spec, &fingerprint)?
+            .plan(document.clone())
+            .verdict(json!({ "name": document["verdict"] }));
+        receipt::save(&receipt.seal(), &place)?;
+    }
     if args.json {
-        out::json(&document(
-            &plan, &fit, &device, &proposals, &no_kernel, chosen,
-        ))?;
+        out::json(&document)?;
     } else {
         table(&plan, &fit, &device, chosen)?;
         verdict(&fit, &proposals, &no_kernel)?;
@@ -169,7 +179,8 @@ fn verdict(
     }
 }
 
-fn document(
+/// The plan as `--json` prints it and as receipts hold it.
+pub fn document(
     plan: &Plan,
     fit: &Fit,
     device: &Device,

@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use ounce_kernels::{Isa, default_threads};
 use serde_json::json;
 
+use crate::receipt::COMMIT;
 use crate::{Outcome, out};
 
-/// Prints the version, the instruction set chosen on this machine and the default number of threads
+/// Prints the version and its commit, the instruction set chosen on this machine and the default number of threads
 #[derive(clap::Args)]
 pub struct Args {
     /// As JSON.
@@ -20,11 +21,11 @@ pub fn run(args: Args) -> Outcome {
     let target = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
     if args.json {
         out::json(
-            &json!({ "version": version, "target": target, "isa": isa.to_string(), "threads": threads }),
+            &json!({ "version": version, "commit": COMMIT, "target": target, "isa": isa.to_string(), "threads": threads }),
         )?;
     } else {
         out::line(format_args!(
-            "ounce {version} ({target}, {isa}, {threads} threads)"
+            "ounce {version} ({target}, {isa}, {threads} threads, commit {COMMIT})"
         ))?;
     }
     out::flush()?;

@@ -10,6 +10,7 @@ mod limits;
 mod measure;
 mod plan;
 mod real;
+mod receipts;
 mod run;
 mod show;
 mod verbs;

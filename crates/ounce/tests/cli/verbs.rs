@@ -13,6 +13,11 @@ fn version_and_completions() {
     );
     let json: Value = serde_json::from_str(&ounce(&["version", "--json"]).ok().out).unwrap();
     assert!(json["threads"].as_u64().unwrap() >= 1);
+    let commit = json["commit"].as_str().unwrap();
+    assert!(text.contains(commit), "{text}");
+    let (hex, _) = commit.split_once('-').unwrap_or((commit, ""));
+    let is_hash = hex.len() >= 12 && hex.bytes().all(|b| b.is_ascii_hexdigit());
+    assert!(commit == "unknown" || is_hash, "{commit}");
     let mut forced = command(&["version", "--json"]);
     forced.env("OUNCE_ISA", "scalar");
     let json: Value = serde_json::from_str(&run_with(forced, b"").ok().out).unwrap();
@@ -25,6 +30,8 @@ fn every_verb_has_help_that_says_what_it_does() {
     let help = ounce(&["--help"]).ok().out;
     for verb in [
         "run",
+        "plan",
+        "receipts",
         "pull",
         "list",
         "rm",
