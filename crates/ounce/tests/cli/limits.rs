@@ -66,8 +66,7 @@ fn real_models_under_96_megabytes_of_data() {
         ]
         .concat();
         after("ulimit -d 98304", &refused).fails(3, &["ulimit -d", "what fits: -c"]);
-        #[cfg(not(debug_assertions))]
-        {
+        if !cfg!(debug_assertions) {
             let said = after(
                 "ulimit -d 98304",
                 &["measure", &path, "-c", "512", "--json"],
@@ -191,8 +190,7 @@ fn a_file_four_times_the_heap_cap() {
         let said = after(limit, &args).ok();
         assert_eq!(said.out, "aaaa\n", "{}", said.err);
     }
-    #[cfg(not(debug_assertions))]
-    {
+    if !cfg!(debug_assertions) {
         let args = [
             "measure", &path, "-c", "64", "--steps", "4", "--warmup", "2", "--json",
         ];

@@ -26,9 +26,12 @@ pub fn kept(m: &Value) {
 }
 
 /// Another build of the program has code of another size, for which the plan has no figures.
-#[cfg(not(debug_assertions))]
 #[test]
 fn real_models_keep_their_plans() {
+    if cfg!(debug_assertions) {
+        eprintln!("not run: not a release build");
+        return;
+    }
     for file in [
         "SmolLM2-135M-Instruct.Q4_1.gguf",
         "gemma-3-270m-q4_k_m.gguf",
