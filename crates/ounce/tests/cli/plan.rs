@@ -2,11 +2,11 @@
 
 use ounce_gguf::TensorType;
 use ounce_gguf::write::Writer;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::{Said, model, ounce, scratch, sparse};
 
-fn json(said: &Said) -> Value {
+fn parsed(said: &Said) -> Value {
     serde_json::from_str(&said.out).unwrap_or_else(|e| panic!("{e}: {said:?}"))
 }
 
@@ -14,11 +14,18 @@ fn plan(path: &str, flags: &str) -> (Option<i32>, Value) {
     let mut args = vec!["plan", path, "--json"];
     args.extend(flags.split_whitespace());
     let said = ounce(&args);
-    (said.code, json(&said))
+    (said.code, parsed(&said))
 }
 
-/// A Qwen3.5 of these dimensions: its header, and as much hole as its Q4_K weights would take.
-fn qwen35(name: &str, [n_embd, n_layer, n_head, n_kv, n_ff, n_v]: [u64; 6]) -> String {
+/// Whether a mix called "M" gives `attn_v` and `ffn_down` of layer `i` of `n` more bits, as llama.cpp's `use_more_bits` has
+/// it.
+fn has_more_bits(i: u64, n: u64) -> bool {
+    i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2
+}
+
+/// A Qwen3.5 of these dimensions: its header, and as much hole as its weights would take as Q4_K_M. `tied`: the output
+/// matrix is the embedding table.
+fn qwen35(name: &str, [n_embd, n_layer, n_head, n_kv, n_ff, n_v]: [u64; 6], tied: bool) -> String {
     let (vocab, head, k, d) = (248_320, 256, 16, 128);
     let u = |w: Writer, key: &str, n: u64| w.u32(&format!("qwen35.{key}"), n as u32);
     let mut w = Writer::new().str("general.architecture", "qwen35");
@@ -42,13 +49,16 @@ fn qwen35(name: &str, [n_embd, n_layer, n_head, n_kv, n_ff, n_v]: [u64; 6]) -> S
         w = u(w, key, n);
     }
     w = w.f32("qwen35.attention.layer_norm_rms_epsilon", 1e-6);
-    let (q, f) = (TensorType::Q4_K, TensorType::F32);
-    w = w.tensor("token_embd.weight", &[n_embd, vocab], q).tensor(
-        "output_norm.weight",
-        &[n_embd],
-        f,
-    );
+    let (q, q6, f) = (TensorType::Q4_K, TensorType::Q6_K, TensorType::F32);
+    let table = if tied { q6 } else { q };
+    w = w
+        .tensor("token_embd.weight", &[n_embd, vocab], table)
+        .tensor("output_norm.weight", &[n_embd], f);
+    if !tied {
+        w = w.tensor("output.weight", &[n_embd, vocab], q6);
+    }
     for i in 0..n_layer {
+        let more = if has_more_bits(i, n_layer) { q6 } else { q };
         let (kd, vd) = (d * k, d * n_v);
         let mut add = |tail: &str, dims: &[u64], ty| {
             let w0 = std::mem::take(&mut w);
@@ -59,7 +69,7 @@ fn qwen35(name: &str, [n_embd, n_layer, n_head, n_kv, n_ff, n_v]: [u64; 6]) -> S
         if (i + 1) % 4 == 0 {
             add("attn_q.weight", &[n_embd, 2 * n_head * head], q);
             add("attn_k.weight", &[n_embd, n_kv * head], q);
-            add("attn_v.weight", &[n_embd, n_kv * head], q);
+            add("attn_v.weight", &[n_embd, n_kv * head], more);
             add("attn_output.weight", &[n_head * head, n_embd], q);
             add("attn_q_norm.weight", &[head], f);
             add("attn_k_norm.weight", &[head], f);
@@ -76,7 +86,7 @@ fn qwen35(name: &str, [n_embd, n_layer, n_head, n_kv, n_ff, n_v]: [u64; 6]) -> S
         }
         add("ffn_gate.weight", &[n_embd, n_ff], q);
         add("ffn_up.weight", &[n_embd, n_ff], q);
-        add("ffn_down.weight", &[n_ff, n_embd], q);
+        add("ffn_down.weight", &[n_ff, n_embd], more);
     }
     let path = scratch("plan").join(name);
     sparse(&path, &w);
@@ -91,7 +101,7 @@ fn qwen35_on_an_orin() {
         ("qwen35-2b.gguf", [2048, 24, 8, 2, 6144, 16]),
         ("qwen35-4b.gguf", [2560, 32, 16, 4, 9216, 32]),
     ] {
-        let path = qwen35(name, dims);
+        let path = qwen35(name, dims, true);
         let (code, fits) = plan(&path, "--profile orin-8gb");
         assert_eq!(code, Some(0), "{name}: {fits:#}");
         assert!(fits["n_ctx"].as_u64().unwrap() >= 8192, "{name}: {fits:#}");
@@ -99,20 +109,71 @@ fn qwen35_on_an_orin() {
         assert_eq!(code, Some(0), "{name}");
         let (code, refused) = plan(&path, "--profile orin-8gb -c 262144 -ctk f32 -ctv f32");
         assert_eq!(code, Some(3), "{name}: {refused:#}");
-        let proposals = refused["proposals"].as_array().unwrap();
-        assert!(proposals.len() >= 2, "{name}: {refused:#}");
-        for p in proposals {
-            let flags = p["flags"].as_str().unwrap();
-            let (code, again) = plan(&path, &format!("--profile orin-8gb {flags}"));
-            assert_ne!(code, Some(3), "{name}: {flags}: {again:#}");
-            assert!(p["saves_bytes"].as_u64().unwrap() > 0);
+        proposals_hold(&path, "orin-8gb", &refused);
+    }
+}
+
+/// 9B has room on a Jetson, with 8k of context; with 32k its weights are streamed, and with all of its context in f32 it is
+/// refused.
+#[test]
+fn qwen35_9b_on_an_orin() {
+    let path = qwen35("qwen35-9b.gguf", [4096, 32, 16, 4, 12_288, 32], false);
+    let (code, fits) = plan(&path, "--profile orin-8gb -c 8192");
+    assert_eq!((code, &fits["verdict"]), (Some(0), &json!("fits")));
+    let (code, streams) = plan(&path, "--profile orin-8gb -c 32768");
+    assert_eq!((code, &streams["verdict"]), (Some(2), &json!("streams")));
+    let (code, refused) = plan(&path, "--profile orin-8gb -c 262144 -ctk f32 -ctv f32");
+    assert_eq!(
+        (code, &refused["verdict"]),
+        (Some(3), &json!("does_not_fit"))
+    );
+    proposals_hold(&path, "orin-8gb", &refused);
+}
+
+/// At least two settings are proposed, and each, when pasted, saves what it says and is not refused.
+fn proposals_hold(path: &str, profile: &str, asked: &Value) {
+    let committed = |json: &Value| json["heap_needed_bytes"].as_u64().unwrap();
+    let proposals = asked["proposals"].as_array().unwrap();
+    assert!(proposals.len() >= 2, "{path}: {asked:#}");
+    for p in proposals {
+        let flags = p["flags"].as_str().unwrap();
+        let (code, again) = plan(path, &format!("--profile {profile} {flags}"));
+        assert_ne!(code, Some(3), "{path}: {flags}: {again:#}");
+        let saves = p["saves_bytes"].as_u64().unwrap();
+        assert!(saves > 0, "{path}: {flags}");
+        // What the process holds itself is measured anew by each run.
+        let differs = (committed(asked) - committed(&again)).abs_diff(saves);
+        assert!(differs < 4 << 20, "{path}: {flags}: {differs}");
+    }
+}
+
+/// A plan takes less than 50 ms on a warm file (about 5 here): the best of five runs of the binary, starting it included.
+#[test]
+#[cfg(not(debug_assertions))]
+fn a_plan_takes_less_than_50_ms() {
+    let mut paths = vec![qwen35(
+        "qwen35-timed.gguf",
+        [4096, 32, 16, 4, 12_288, 32],
+        false,
+    )];
+    paths.extend(crate::harness::real("SmolLM2-135M-Instruct.Q4_1.gguf"));
+    paths.extend(crate::harness::real("gemma-3-270m-q4_k_m.gguf"));
+    for path in paths {
+        for flags in ["", "--heap-cap 20M"] {
+            let run = || {
+                let start = std::time::Instant::now();
+                plan(&path, flags);
+                start.elapsed()
+            };
+            let best = (0..5).map(|_| run()).min().unwrap();
+            assert!(best.as_millis() < 50, "{path} {flags}: {best:?}");
         }
     }
 }
 
 #[test]
 fn weights_larger_than_memory_are_streamed() {
-    let path = qwen35("large.gguf", [4096, 48, 16, 4, 12_288, 32]);
+    let path = qwen35("large.gguf", [4096, 48, 16, 4, 12_288, 32], true);
     let (code, streams) = plan(&path, "--profile mobile-2gb -c 512 -ub 64");
     assert_eq!(code, Some(2), "{streams:#}");
     assert_eq!(streams["verdict"], "streams");
