@@ -1,15 +1,15 @@
 //! Whether a plan fits a device, and what would.
 
-use ounce_kernels::ops::KvType;
-
 use super::{Device, Plan, Pool, SessionParams};
 use crate::EngineError;
 use crate::model::ModelSpec;
 
 /// Smallest context that is proposed or chosen.
-const MIN_CTX: usize = 512;
+pub(super) const MIN_CTX: usize = 512;
 /// Share of a pool that a context chosen without being asked for may fill, in percent.
 const COMFORT: u64 = 75;
+/// Share of a pool beyond which a plan that fits is told how it would take less, in percent.
+const TIGHT: u64 = 80;
 
 /// Room left in a pool: 6 % of it, at least 64 MB but never more than a quarter, at most 1 GB.
 pub fn headroom(pool: u64) -> u64 {
@@ -39,13 +39,15 @@ pub enum Verdict {
     },
 }
 
-/// Settings that fit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Proposal {
-    /// As flags, ready to paste.
-    pub flags: String,
-    /// Bytes less than what was asked for.
-    pub saves: u64,
+impl Verdict {
+    /// The word for it in JSON documents.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Verdict::Fits => "fits",
+            Verdict::Streams { .. } => "streams",
+            Verdict::DoesNotFit { .. } => "does_not_fit",
+        }
+    }
 }
 
 /// A plan held against a device.
@@ -97,100 +99,24 @@ impl Fit {
         }
     }
 
+    /// The fuller of the pools that are filled beyond 80 %, and its share in percent.
+    pub fn tight<'a>(&self, device: &'a Device) -> Option<(&'a Pool, u64)> {
+        let share = |used: u64, pool: &Pool| {
+            (u128::from(used) * 100 / u128::from(pool.bytes.max(1))) as u64
+        };
+        [(&device.memory, self.memory), (&device.heap, self.heap)]
+            .map(|(pool, used)| (pool, share(used, pool)))
+            .into_iter()
+            .filter(|&(_, percent)| percent > TIGHT)
+            .max_by_key(|&(_, percent)| percent)
+    }
+
     /// Whether no more than three quarters of each pool are used. Weights that stream even at the smallest context say
     /// nothing about a larger one: then the heap pool alone counts.
     fn is_comfortable(&self, device: &Device, always_streams: bool) -> bool {
         let part = |pool: &Pool| pool.bytes / 100 * COMFORT;
         self.heap <= part(&device.heap) && (always_streams || self.memory <= part(&device.memory))
     }
-
-    /// Settings near to those of `plan` that are committed within the pool, the mildest first: a smaller cache type, a
-    /// smaller context, both, fewer slots, a smaller chunk. Each has been planned.
-    ///
-    /// # Errors
-    /// None of its own: settings that the model refuses are passed over.
-    pub fn proposals(
-        spec: &ModelSpec,
-        plan: &Plan,
-        device: &Device,
-        headroom: Option<u64>,
-    ) -> Vec<Proposal> {
-        let p = &plan.params;
-        let types = [p.type_k, KvType::Q8_0, KvType::Tq4];
-        let smaller =
-            |ty: &&KvType| ty.row_bytes(64) < p.type_k.row_bytes(64).max(p.type_v.row_bytes(64));
-        let contexts = || {
-            std::iter::successors(Some(p.n_ctx), |n| Some(n / 2))
-                .take_while(|&n| n >= MIN_CTX.min(p.n_ctx))
-        };
-        let mut found: Vec<Proposal> = Vec::new();
-        let mut first = |mut candidates: &mut dyn Iterator<Item = SessionParams>| {
-            let fits = (&mut candidates).find_map(|params| {
-                let other = Plan::new(spec, params).ok()?;
-                let fit = Fit::new(spec, &other, device, headroom);
-                let saves = plan.heap_bytes().saturating_sub(other.heap_bytes());
-                let fits = !matches!(fit.verdict, Verdict::DoesNotFit { .. }) && saves > 0;
-                fits.then(|| Proposal {
-                    flags: flags(&other.params),
-                    saves,
-                })
-            });
-            found.extend(fits);
-        };
-        for ty in types.iter().filter(smaller) {
-            first(&mut std::iter::once(with_types(p, *ty)));
-        }
-        first(
-            &mut contexts()
-                .skip(1)
-                .map(|n_ctx| SessionParams { n_ctx, ..p.clone() }),
-        );
-        for ty in types.iter().filter(smaller) {
-            first(&mut contexts().skip(1).map(|n_ctx| SessionParams {
-                n_ctx,
-                ..with_types(p, *ty)
-            }));
-        }
-        first(&mut (1..p.n_slots).rev().map(|n_slots| SessionParams {
-            n_slots,
-            ..p.clone()
-        }));
-        let chunks = || {
-            std::iter::successors(Some(p.n_ubatch / 2), |n| Some(n / 2)).take_while(|&n| n >= 32)
-        };
-        first(&mut chunks().map(|n_ubatch| SessionParams {
-            n_ubatch,
-            ..p.clone()
-        }));
-        first(&mut contexts().skip(1).flat_map(|n_ctx| {
-            chunks().map(move |n_ubatch| SessionParams {
-                n_ctx,
-                n_ubatch,
-                ..with_types(p, KvType::Q8_0)
-            })
-        }));
-        found.dedup_by(|a, b| a.flags == b.flags);
-        found
-    }
-}
-
-fn with_types(p: &SessionParams, ty: KvType) -> SessionParams {
-    SessionParams {
-        type_k: ty,
-        type_v: ty,
-        ..p.clone()
-    }
-}
-
-fn flags(p: &SessionParams) -> String {
-    let slots = match p.n_slots {
-        1 => String::new(),
-        n => format!(" -np {n}"),
-    };
-    format!(
-        "-c {} -ctk {} -ctv {} -ub {}{slots}",
-        p.n_ctx, p.type_k, p.type_v, p.n_ubatch
-    )
 }
 
 /// The context when none is asked for: the largest of the model's own, halved and halved again, that leaves a quarter of

@@ -4,11 +4,13 @@
 mod choose;
 mod device;
 mod fit;
+mod propose;
 mod section;
 
 pub use choose::{Open, choose};
 pub use device::{Device, Pool, ProfileError};
-pub use fit::{Fit, Proposal, Verdict, default_context, headroom};
+pub use fit::{Fit, Verdict, default_context, headroom};
+pub use propose::Proposal;
 pub use section::{Kind, Section, name};
 
 use ounce_kernels::Isa;

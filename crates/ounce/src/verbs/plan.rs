@@ -57,10 +57,7 @@ pub fn run(args: Args) -> Outcome {
     let plan = Plan::new(&spec, params)?;
     let fit = Fit::new(&spec, &plan, &device, args.memory.headroom);
     let no_kernel = spec.without_kernel();
-    let proposals = match fit.verdict {
-        Verdict::DoesNotFit { .. } => Fit::proposals(&spec, &plan, &device, args.memory.headroom),
-        _ => Vec::new(),
-    };
+    let proposals = Fit::proposals(&spec, &plan, &device, args.memory.headroom);
     let no_kernel: Vec<String> = no_kernel
         .iter()
         .map(|t| format!("{} ({})", t.name, t.ty.name()))
@@ -77,7 +74,7 @@ pub fn run(args: Args) -> Outcome {
         out::json(&document)?;
     } else {
         table(&plan, &fit, &device, chosen)?;
-        verdict(&fit, &proposals, &no_kernel)?;
+        verdict(&fit, &device, &proposals, &no_kernel)?;
     }
     out::flush()?;
     Ok(ExitCode::from(match fit.verdict {
@@ -142,6 +139,7 @@ fn bar(used: u64, pool: u64) -> String {
 
 fn verdict(
     fit: &Fit,
+    device: &Device,
     proposals: &[Proposal],
     no_kernel: &[String],
 ) -> Result<(), out::StdoutError> {
@@ -152,31 +150,41 @@ fn verdict(
         ))?;
     }
     match &fit.verdict {
-        Verdict::Fits => out::line("fits"),
+        Verdict::Fits => out::line("fits")?,
         Verdict::Streams { missing, per_token } => out::line(format_args!(
             "fits, with pages streamed from storage: {} of weights have no room, up to {} are read a token",
             out::bytes(*missing),
             out::bytes(*per_token)
-        )),
-        Verdict::DoesNotFit { over, limit } => {
-            out::line(format_args!(
-                "does not fit: {} more than {} leaves",
-                out::bytes(*over),
-                limit
-            ))?;
-            for p in proposals {
-                out::line(format_args!(
-                    "  {:<46} saves {}",
-                    p.flags,
-                    out::bytes(p.saves)
-                ))?;
-            }
-            if proposals.is_empty() {
-                out::line("  no context, cache type or chunk fits; a smaller model would")?;
-            }
-            Ok(())
-        }
+        ))?,
+        Verdict::DoesNotFit { over, limit } => out::line(format_args!(
+            "does not fit: {} more than {limit} leaves",
+            out::bytes(*over),
+        ))?,
     }
+    let lead = match (&fit.verdict, proposals) {
+        (Verdict::DoesNotFit { .. }, []) => {
+            return out::line("  no context, cache type or chunk fits; a smaller model would");
+        }
+        (_, []) => return Ok(()),
+        (Verdict::Fits, _) => match fit.tight(device) {
+            Some((pool, percent)) => {
+                format!("  {percent} % of {} are filled; less with:", pool.limit)
+            }
+            None => "  less with:".to_owned(),
+        },
+        (Verdict::Streams { .. }, _) => "  nothing is streamed with:".to_owned(),
+        (Verdict::DoesNotFit { .. }, _) => "  what does:".to_owned(),
+    };
+    out::line(lead)?;
+    for p in proposals {
+        out::line(format_args!(
+            "  {:<52} saves {:>6}  {}",
+            p.flags,
+            out::bytes(p.saves),
+            p.verdict.name()
+        ))?;
+    }
+    Ok(())
 }
 
 /// The plan as `--json` prints it and as receipts hold it.
@@ -197,15 +205,19 @@ pub fn document(
             json!({ "name": s.name, "bytes": s.bytes, "pool": pool, "behaviour": s.kind.name() })
         })
         .collect();
-    let (name, missing, per_token, over) = match fit.verdict {
-        _ if !no_kernel.is_empty() => ("no_kernel", 0, 0, 0),
-        Verdict::Fits => ("fits", 0, 0, 0),
-        Verdict::Streams { missing, per_token } => ("streams", missing, per_token, 0),
-        Verdict::DoesNotFit { over, .. } => ("does_not_fit", 0, 0, over),
+    let (missing, per_token, over) = match fit.verdict {
+        Verdict::Fits => (0, 0, 0),
+        Verdict::Streams { missing, per_token } => (missing, per_token, 0),
+        Verdict::DoesNotFit { over, .. } => (0, 0, over),
+    };
+    let name = if no_kernel.is_empty() {
+        fit.verdict.name()
+    } else {
+        "no_kernel"
     };
     let proposals: Vec<Value> = proposals
         .iter()
-        .map(|p| json!({ "flags": p.flags, "saves_bytes": p.saves }))
+        .map(|p| json!({ "flags": p.flags, "saves_bytes": p.saves, "verdict": p.verdict.name() }))
         .collect();
     json!({
         "device": {

@@ -130,21 +130,94 @@ fn qwen35_9b_on_an_orin() {
     proposals_hold(&path, "orin-8gb", &refused);
 }
 
-/// At least two settings are proposed, and each, when pasted, saves what it says and is not refused.
+/// At least two settings are proposed, those that stream nothing first, and each, when pasted, saves what it says and gets
+/// the verdict it says.
 fn proposals_hold(path: &str, profile: &str, asked: &Value) {
-    let committed = |json: &Value| json["heap_needed_bytes"].as_u64().unwrap();
     let proposals = asked["proposals"].as_array().unwrap();
     assert!(proposals.len() >= 2, "{path}: {asked:#}");
-    for p in proposals {
-        let flags = p["flags"].as_str().unwrap();
-        let (code, again) = plan(path, &format!("--profile {profile} {flags}"));
-        assert_ne!(code, Some(3), "{path}: {flags}: {again:#}");
-        let saves = p["saves_bytes"].as_u64().unwrap();
-        assert!(saves > 0, "{path}: {flags}");
-        // What the process holds itself is measured anew by each run.
-        let differs = (committed(asked) - committed(&again)).abs_diff(saves);
-        assert!(differs < 4 << 20, "{path}: {flags}: {differs}");
+    proposals
+        .iter()
+        .for_each(|p| holds(path, profile, asked, p));
+    let fits = |p: &Value| p["verdict"] == "fits";
+    assert!(proposals.is_sorted_by_key(|p| !fits(p)), "{asked:#}");
+}
+
+fn holds(path: &str, profile: &str, asked: &Value, proposal: &Value) {
+    let held = |json: &Value| {
+        let sections = json["sections"].as_array().unwrap().iter();
+        let held = sections.filter(|s| s["pool"] == "heap" || s["behaviour"] == "locked");
+        held.map(|s| s["bytes"].as_u64().unwrap()).sum::<u64>()
+    };
+    let flags = proposal["flags"].as_str().unwrap();
+    let (code, again) = plan(path, &format!("--profile {profile} {flags}"));
+    assert_eq!(again["verdict"], proposal["verdict"], "{flags}: {again:#}");
+    assert_ne!(code, Some(3), "{flags}: {again:#}");
+    let saves = proposal["saves_bytes"].as_u64().unwrap();
+    assert!(saves > 0, "{path}: {flags}");
+    // What the process holds before it plans is measured anew by each run.
+    let differs = (held(asked) - held(&again)).abs_diff(saves);
+    assert!(differs < 4 << 20, "{path}: {flags}: {differs}");
+}
+
+/// Nearly full, streamed, locked, copied, many sequences: what would serve better is proposed, and nothing where all is well.
+#[test]
+fn each_verdict_has_its_proposals() {
+    let path = qwen35(
+        "qwen35-proposals.gguf",
+        [4096, 32, 16, 4, 12_288, 32],
+        false,
+    );
+    let orin = |flags: &str| plan(&path, &format!("--profile orin-8gb {flags}")).1;
+    for (flags, verdict) in [
+        ("-c 32768", "streams"),
+        ("-c 32768 --mlock", "does_not_fit"),
+        ("-c 1024 -np 64 --direct", "does_not_fit"),
+        ("-c 262144", "does_not_fit"),
+    ] {
+        let asked = orin(flags);
+        assert_eq!(asked["verdict"], verdict, "{flags}: {asked:#}");
+        proposals_hold(&path, "orin-8gb", &asked);
+        let first = &asked["proposals"][0];
+        assert_eq!(first["verdict"], "fits", "{flags}: {asked:#}");
     }
+    let full = orin("-c 8192");
+    assert_eq!(full["verdict"], "fits");
+    let proposals = full["proposals"].as_array().unwrap();
+    assert_eq!(proposals.len(), 1, "{full:#}");
+    let flags = proposals[0]["flags"].as_str().unwrap();
+    assert!(flags.contains("-c 8192 -ctk tq4 -ctv tq4"), "{flags}");
+    holds(&path, "orin-8gb", &full, &proposals[0]);
+    // There is nothing smaller.
+    let tq4 = orin("-c 8192 -ctk tq4 -ctv tq4");
+    assert_eq!(tq4["proposals"], json!([]), "{tq4:#}");
+    let (_, roomy) = plan(&path, "--profile pi-8gb -c 512 --heap-cap 8G");
+    assert_eq!(
+        (&roomy["verdict"], &roomy["proposals"]),
+        (&json!("fits"), &json!([]))
+    );
+    let said = ounce(&["plan", &path, "--profile", "orin-8gb", "-c", "8192"]).ok();
+    assert!(
+        said.out
+            .contains("% of memory available on orin-8gb are filled"),
+        "{}",
+        said.out
+    );
+    // No setting makes weights smaller.
+    let (code, refused) = plan(&path, "--profile orin-8gb -c 512 --heap-cap 20M");
+    assert_eq!((code, &refused["proposals"]), (Some(3), &json!([])));
+}
+
+/// Where one kind of change is all there is, its next step is proposed too.
+#[test]
+fn two_proposals_where_two_exist() {
+    let path = qwen35("qwen35-two.gguf", [4096, 32, 16, 4, 12_288, 32], false);
+    let flags = "-c 32768 -ub 32 -ctk tq4 -ctv tq4";
+    let (code, refused) = plan(
+        &path,
+        &format!("--profile orin-8gb --heap-cap 300M {flags}"),
+    );
+    assert_eq!(code, Some(3), "{refused:#}");
+    proposals_hold(&path, "orin-8gb --heap-cap 300M", &refused);
 }
 
 /// A plan takes less than 50 ms on a warm file (about 5 here): the best of five runs of the binary, starting it included.
