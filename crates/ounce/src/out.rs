@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
+use clap::builder::styling::AnsiColor;
+
 /// A failed write to standard output.
 #[derive(Debug)]
 pub struct StdoutError(io::Error);
@@ -81,6 +83,32 @@ pub fn bytes(n: u64) -> String {
     } else {
         format!("{x:.0} {}", UNITS[unit])
     }
+}
+
+/// How good the news is that a text tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tone {
+    Good,
+    Fair,
+    Bad,
+}
+
+/// The text in the colour of its tone where standard output is a terminal that shows colours, and as it is elsewhere.
+pub fn painted(text: &str, tone: Tone) -> String {
+    let said = |key| std::env::var_os(key).filter(|v| !v.is_empty());
+    // https://no-color.org; the consoles of Windows do not all know the codes.
+    let plain =
+        cfg!(windows) || said("NO_COLOR").is_some() || said("TERM").is_none_or(|t| t == "dumb");
+    if plain || !io::stdout().is_terminal() {
+        return text.to_owned();
+    }
+    let colour = match tone {
+        Tone::Good => AnsiColor::Green,
+        Tone::Fair => AnsiColor::Yellow,
+        Tone::Bad => AnsiColor::Red,
+    };
+    let style = colour.on_default();
+    format!("{style}{text}{style:#}")
 }
 
 #[cfg(test)]

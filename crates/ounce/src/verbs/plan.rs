@@ -1,17 +1,26 @@
 //! `ounce plan`: what a model will cost on a device, and whether it fits; from the header alone.
 
+mod list;
+mod table;
+
 use std::process::ExitCode;
 
+use glob::Pattern;
 use ounce_engine::model::ModelSpec;
+use ounce_engine::model::file::ModelFile;
 use ounce_engine::plan::{Device, Fit, Proposal, Verdict, choose};
 use ounce_engine::receipt::{Fingerprint, Kind, Receipt};
 use ounce_engine::{Plan, SessionParams};
+use ounce_gguf::TensorInfo;
 use serde_json::{Value, json};
 
 use crate::admit::MemoryArgs;
 use crate::model::{ContextArgs, resolve_file};
 use crate::receipt::{self, ReceiptArgs};
 use crate::{Outcome, exit, out};
+
+/// The backend this build has.
+const CPU: &str = "cpu";
 
 /// Plans what a model costs on a device and whether it fits; reads the header, never the weights
 ///
@@ -30,6 +39,12 @@ pub struct Args {
     /// A device that is not here: mobile-256m, mobile-2gb, orin-8gb, pi-8gb, vm-2gb.
     #[arg(long, value_name = "P")]
     profile: Option<String>,
+    /// What computes: cpu is what this build has.
+    #[arg(long, value_name = "D", default_value = CPU, value_parser = [CPU])]
+    device: String,
+    /// Lists the tensors whose names match instead: type, shape, bytes, place in the file; * stands for any text.
+    #[arg(long, value_name = "GLOB", conflicts_with = "receipt")]
+    list: Option<Pattern>,
     #[command(flatten)]
     receipt: ReceiptArgs,
     /// As JSON.
@@ -37,8 +52,30 @@ pub struct Args {
     json: bool,
 }
 
+/// A plan, and what a device makes of it.
+struct Report<'a> {
+    plan: &'a Plan,
+    fit: &'a Fit,
+    device: &'a Device,
+    backend: &'a str,
+    proposals: &'a [Proposal],
+    /// Tensors of types that no kernel reads.
+    no_kernel: &'a [&'a TensorInfo],
+    /// Whether the context was not asked for.
+    chosen: bool,
+}
+
+/// Bytes a tensor would take if it were unpacked to F32, as an engine without a kernel for its type would hold it.
+fn unpacked_bytes(t: &TensorInfo) -> u64 {
+    t.n_elements().saturating_mul(4)
+}
+
 pub fn run(args: Args) -> Outcome {
-    let spec = ModelSpec::open(&resolve_file(&args.model)?)?;
+    let path = resolve_file(&args.model)?;
+    if let Some(glob) = &args.list {
+        return list::run(&ModelFile::open(&path)?, glob, args.json);
+    }
+    let spec = ModelSpec::open(&path)?;
     let device = match &args.profile {
         Some(name) => Device::profile(name, args.memory.heap_cap)?,
         None => Device::here(args.memory.heap_cap, spec.file.n_bytes()),
@@ -53,16 +90,18 @@ pub fn run(args: Args) -> Outcome {
     }
     let open = args.context.open();
     let params = choose(&spec, &params, open, &device, args.memory.headroom)?;
-    let chosen = open.n_ctx;
     let plan = Plan::new(&spec, params)?;
     let fit = Fit::new(&spec, &plan, &device, args.memory.headroom);
-    let no_kernel = spec.without_kernel();
-    let proposals = Fit::proposals(&spec, &plan, &device, args.memory.headroom);
-    let no_kernel: Vec<String> = no_kernel
-        .iter()
-        .map(|t| format!("{} ({})", t.name, t.ty.name()))
-        .collect();
-    let document = document(&plan, &fit, &device, &proposals, &no_kernel, chosen);
+    let report = Report {
+        plan: &plan,
+        fit: &fit,
+        device: &device,
+        backend: &args.device,
+        proposals: &Fit::proposals(&spec, &plan, &device, args.memory.headroom),
+        no_kernel: &spec.without_kernel(),
+        chosen: open.n_ctx,
+    };
+    let document = document(&report);
     if let Some(place) = args.receipt.place()? {
         let fingerprint = Fingerprint::here(&device.name, plan.params.isa);
         let receipt = Receipt::builder(Kind::Plan, &receipt::ran(), &spec, &fingerprint)?
@@ -73,129 +112,22 @@ pub fn run(args: Args) -> Outcome {
     if args.json {
         out::json(&document)?;
     } else {
-        table(&plan, &fit, &device, chosen)?;
-        verdict(&fit, &device, &proposals, &no_kernel)?;
+        table::print(&report)?;
     }
     out::flush()?;
     Ok(ExitCode::from(match fit.verdict {
-        _ if !no_kernel.is_empty() => exit::DOES_NOT_FIT,
+        _ if !report.no_kernel.is_empty() => exit::DOES_NOT_FIT,
         Verdict::Fits => 0,
         Verdict::Streams { .. } => exit::STREAMS,
         Verdict::DoesNotFit { .. } => exit::DOES_NOT_FIT,
     }))
 }
 
-fn table(plan: &Plan, fit: &Fit, device: &Device, chosen: bool) -> Result<(), out::StdoutError> {
-    let p = &plan.params;
-    out::line(format_args!(
-        "context {}{}, cache {}/{}, chunks of {}, {} threads, {} slot{}, on {}",
-        p.n_ctx,
-        if chosen {
-            " (the largest that fits comfortably)"
-        } else {
-            ""
-        },
-        p.type_k,
-        p.type_v,
-        p.n_ubatch,
-        p.n_threads,
-        p.n_slots,
-        if p.n_slots == 1 { "" } else { "s" },
-        device.name
-    ))?;
-    for s in plan.sections().iter().filter(|s| s.bytes > 0) {
-        let kind = s.kind.name();
-        out::line(format_args!(
-            "  {:<22} {:>8}  {kind}",
-            s.name,
-            out::bytes(s.bytes)
-        ))?;
-    }
-    out::line(format_args!(
-        "  {:<22} {:>8}  left free",
-        "headroom",
-        out::bytes(fit.headroom)
-    ))?;
-    for (name, used, pool) in [
-        ("committed", fit.heap, &device.heap),
-        ("with weights", fit.memory, &device.memory),
-    ] {
-        out::line(format_args!(
-            "  {name:<22} {:>8}  {} of {}  ({})",
-            out::bytes(used),
-            bar(used, pool.bytes),
-            out::bytes(pool.bytes),
-            pool.limit
-        ))?;
-    }
-    Ok(())
-}
-
-/// Twenty cells, filled as far as the pool is.
-fn bar(used: u64, pool: u64) -> String {
-    let cells = (u128::from(used) * 20 / u128::from(pool.max(1))).min(20) as usize;
-    format!("[{}{}]", "#".repeat(cells), ".".repeat(20 - cells))
-}
-
-fn verdict(
-    fit: &Fit,
-    device: &Device,
-    proposals: &[Proposal],
-    no_kernel: &[String],
-) -> Result<(), out::StdoutError> {
-    if !no_kernel.is_empty() {
-        out::line(format_args!(
-            "does not run: no kernel reads {}; re-quantise the file, for example to Q4_K_M",
-            no_kernel.join(", ")
-        ))?;
-    }
-    match &fit.verdict {
-        Verdict::Fits => out::line("fits")?,
-        Verdict::Streams { missing, per_token } => out::line(format_args!(
-            "fits, with pages streamed from storage: {} of weights have no room, up to {} are read a token",
-            out::bytes(*missing),
-            out::bytes(*per_token)
-        ))?,
-        Verdict::DoesNotFit { over, limit } => out::line(format_args!(
-            "does not fit: {} more than {limit} leaves",
-            out::bytes(*over),
-        ))?,
-    }
-    let lead = match (&fit.verdict, proposals) {
-        (Verdict::DoesNotFit { .. }, []) => {
-            return out::line("  no context, cache type or chunk fits; a smaller model would");
-        }
-        (_, []) => return Ok(()),
-        (Verdict::Fits, _) => match fit.tight(device) {
-            Some((pool, percent)) => {
-                format!("  {percent} % of {} are filled; less with:", pool.limit)
-            }
-            None => "  less with:".to_owned(),
-        },
-        (Verdict::Streams { .. }, _) => "  nothing is streamed with:".to_owned(),
-        (Verdict::DoesNotFit { .. }, _) => "  what does:".to_owned(),
-    };
-    out::line(lead)?;
-    for p in proposals {
-        out::line(format_args!(
-            "  {:<52} saves {:>6}  {}",
-            p.flags,
-            out::bytes(p.saves),
-            p.verdict.name()
-        ))?;
-    }
-    Ok(())
-}
-
 /// The plan as `--json` prints it and as receipts hold it.
-pub fn document(
-    plan: &Plan,
-    fit: &Fit,
-    device: &Device,
-    proposals: &[Proposal],
-    no_kernel: &[String],
-    chosen: bool,
-) -> Value {
+fn document(report: &Report) -> Value {
+    let Report {
+        plan, fit, device, ..
+    } = report;
     let p = &plan.params;
     let sections: Vec<Value> = plan
         .sections()
@@ -210,18 +142,32 @@ pub fn document(
         Verdict::Streams { missing, per_token } => (missing, per_token, 0),
         Verdict::DoesNotFit { over, .. } => (0, 0, over),
     };
+    let no_kernel: Vec<Value> = report
+        .no_kernel
+        .iter()
+        .map(|t| {
+            json!({
+                "name": t.name,
+                "type": t.ty.name(),
+                "bytes": t.n_bytes,
+                "unpacked_bytes": unpacked_bytes(t),
+            })
+        })
+        .collect();
     let name = if no_kernel.is_empty() {
         fit.verdict.name()
     } else {
         "no_kernel"
     };
-    let proposals: Vec<Value> = proposals
+    let proposals: Vec<Value> = report
+        .proposals
         .iter()
         .map(|p| json!({ "flags": p.flags, "saves_bytes": p.saves, "verdict": p.verdict.name() }))
         .collect();
     json!({
         "device": {
             "name": device.name,
+            "backend": report.backend,
             "total_bytes": device.total,
             "heap_bytes": device.heap.bytes,
             "heap_limit": device.heap.limit,
@@ -231,7 +177,7 @@ pub fn document(
             "zram_bytes": device.zram,
         },
         "n_ctx": p.n_ctx,
-        "n_ctx_chosen": chosen,
+        "n_ctx_chosen": report.chosen,
         "n_ubatch": p.n_ubatch,
         "n_slots": p.n_slots,
         "n_threads": p.n_threads,
@@ -248,16 +194,4 @@ pub fn document(
         "proposals": proposals,
         "without_kernel": no_kernel,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bars_end_at_full() {
-        assert_eq!(bar(1, 2), "[##########..........]");
-        assert_eq!(bar(u64::MAX, 1), "[####################]");
-        assert_eq!(bar(1, 0), "[####################]");
-    }
 }

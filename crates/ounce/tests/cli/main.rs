@@ -13,4 +13,5 @@ mod real;
 mod receipts;
 mod run;
 mod show;
+mod synthetic;
 mod verbs;

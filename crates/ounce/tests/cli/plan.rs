@@ -5,6 +5,7 @@ use ounce_gguf::write::Writer;
 use serde_json::{Value, json};
 
 use crate::harness::{Said, model, ounce, scratch, sparse};
+use crate::synthetic::{llama, qwen35};
 
 fn parsed(said: &Said) -> Value {
     serde_json::from_str(&said.out).unwrap_or_else(|e| panic!("{e}: {said:?}"))
@@ -15,82 +16,6 @@ fn plan(path: &str, flags: &str) -> (Option<i32>, Value) {
     args.extend(flags.split_whitespace());
     let said = ounce(&args);
     (said.code, parsed(&said))
-}
-
-/// Whether a mix called "M" gives `attn_v` and `ffn_down` of layer `i` of `n` more bits, as llama.cpp's `use_more_bits` has
-/// it.
-fn has_more_bits(i: u64, n: u64) -> bool {
-    i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2
-}
-
-/// A Qwen3.5 of these dimensions: its header, and as much hole as its weights would take as Q4_K_M. `tied`: the output
-/// matrix is the embedding table.
-fn qwen35(name: &str, [n_embd, n_layer, n_head, n_kv, n_ff, n_v]: [u64; 6], tied: bool) -> String {
-    let (vocab, head, k, d) = (248_320, 256, 16, 128);
-    let u = |w: Writer, key: &str, n: u64| w.u32(&format!("qwen35.{key}"), n as u32);
-    let mut w = Writer::new().str("general.architecture", "qwen35");
-    for (key, n) in [
-        ("block_count", n_layer),
-        ("context_length", 262_144),
-        ("embedding_length", n_embd),
-        ("feed_forward_length", n_ff),
-        ("attention.head_count", n_head),
-        ("attention.head_count_kv", n_kv),
-        ("attention.key_length", head),
-        ("attention.value_length", head),
-        ("rope.dimension_count", 64),
-        ("ssm.conv_kernel", 4),
-        ("ssm.inner_size", d * n_v),
-        ("ssm.state_size", d),
-        ("ssm.time_step_rank", n_v),
-        ("ssm.group_count", k),
-        ("full_attention_interval", 4),
-    ] {
-        w = u(w, key, n);
-    }
-    w = w.f32("qwen35.attention.layer_norm_rms_epsilon", 1e-6);
-    let (q, q6, f) = (TensorType::Q4_K, TensorType::Q6_K, TensorType::F32);
-    let table = if tied { q6 } else { q };
-    w = w
-        .tensor("token_embd.weight", &[n_embd, vocab], table)
-        .tensor("output_norm.weight", &[n_embd], f);
-    if !tied {
-        w = w.tensor("output.weight", &[n_embd, vocab], q6);
-    }
-    for i in 0..n_layer {
-        let more = if has_more_bits(i, n_layer) { q6 } else { q };
-        let (kd, vd) = (d * k, d * n_v);
-        let mut add = |tail: &str, dims: &[u64], ty| {
-            let w0 = std::mem::take(&mut w);
-            w = w0.tensor(&format!("blk.{i}.{tail}"), dims, ty);
-        };
-        add("attn_norm.weight", &[n_embd], f);
-        add("post_attention_norm.weight", &[n_embd], f);
-        if (i + 1) % 4 == 0 {
-            add("attn_q.weight", &[n_embd, 2 * n_head * head], q);
-            add("attn_k.weight", &[n_embd, n_kv * head], q);
-            add("attn_v.weight", &[n_embd, n_kv * head], more);
-            add("attn_output.weight", &[n_head * head, n_embd], q);
-            add("attn_q_norm.weight", &[head], f);
-            add("attn_k_norm.weight", &[head], f);
-        } else {
-            add("attn_qkv.weight", &[n_embd, 2 * kd + vd], q);
-            add("attn_gate.weight", &[n_embd, vd], q);
-            add("ssm_conv1d.weight", &[4, 2 * kd + vd], f);
-            add("ssm_dt.bias", &[n_v], f);
-            add("ssm_a", &[n_v], f);
-            add("ssm_beta.weight", &[n_embd, n_v], q);
-            add("ssm_alpha.weight", &[n_embd, n_v], q);
-            add("ssm_norm.weight", &[d], f);
-            add("ssm_out.weight", &[vd, n_embd], q);
-        }
-        add("ffn_gate.weight", &[n_embd, n_ff], q);
-        add("ffn_up.weight", &[n_embd, n_ff], q);
-        add("ffn_down.weight", &[n_ff, n_embd], more);
-    }
-    let path = scratch("plan").join(name);
-    sparse(&path, &w);
-    path.display().to_string()
 }
 
 /// 0.8B, 2B and 4B on a Jetson with at least 8k context; a request beyond it is refused, and each proposal holds.
@@ -198,7 +123,7 @@ fn each_verdict_has_its_proposals() {
     let said = ounce(&["plan", &path, "--profile", "orin-8gb", "-c", "8192"]).ok();
     assert!(
         said.out
-            .contains("% of memory available on orin-8gb are filled"),
+            .contains("% of memory available on orin-8gb is filled"),
         "{}",
         said.out
     );
@@ -244,6 +169,104 @@ fn a_plan_takes_less_than_50_ms() {
     }
 }
 
+/// A type without a kernel is no slow path: the plan fails and names it, with what it is and what it would be unpacked, here
+/// and on any other device.
+#[test]
+fn tensors_that_no_kernel_reads_are_named_and_priced() {
+    let path = llama("iq2_xxs.gguf", TensorType::IQ2_XXS);
+    for flags in ["-c 512", "-c 512 --profile pi-8gb"] {
+        let (code, json) = plan(&path, flags);
+        assert_eq!((code, &json["verdict"]), (Some(3), &json!("no_kernel")));
+        let named = json["without_kernel"].as_array().unwrap();
+        assert_eq!(named.len(), 6, "{json:#}");
+        for t in named {
+            assert!(t["name"].as_str().unwrap().contains(".ffn_"), "{t}");
+            assert_eq!(t["type"], "IQ2_XXS");
+            assert_eq!(t["bytes"], 1024 * 2048 / 256 * 66);
+            assert_eq!(t["unpacked_bytes"], 4 * 1024 * 2048);
+        }
+        let mut args = vec!["plan", &path];
+        args.extend(flags.split_whitespace());
+        let said = ounce(&args);
+        assert_eq!(said.code, Some(3));
+        let verdict = said.out.lines().last().unwrap();
+        for part in [
+            "does not run",
+            named[0]["name"].as_str().unwrap(),
+            "IQ2_XXS, 541 kB",
+            "8.4 MB if it were unpacked",
+            "5 more (2.7 MB; 42 MB unpacked)",
+        ] {
+            assert!(verdict.contains(part), "{part}: {verdict}");
+        }
+    }
+    // Where it would not fit either, both are said.
+    let args = ["plan", &path, "-c", "512", "--heap-cap", "2M"];
+    let said = ounce(&args);
+    assert_eq!(said.code, Some(3));
+    let at = |part: &str| said.out.find(part).unwrap_or_else(|| panic!("{said:?}"));
+    assert!(at("does not run") < at("does not fit"));
+    let read = llama("q4_k.gguf", TensorType::Q4_K);
+    let (code, json) = plan(&read, "-c 512 --profile pi-8gb");
+    assert_eq!((code, &json["without_kernel"]), (Some(0), &json!([])));
+}
+
+#[test]
+fn tensors_are_listed_by_their_names() {
+    let path = llama("listed.gguf", TensorType::Q6_K);
+    let said = ounce(&["plan", &path, "--list", "blk.1.ffn_*", "--json"]).ok();
+    let listed = parsed(&said);
+    let shown = parsed(&ounce(&["show", &path, "--json"]).ok());
+    let of_layer = |t: &&Value| t["name"].as_str().unwrap().starts_with("blk.1.ffn_");
+    let wanted: Vec<&Value> = shown["tensors"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(of_layer)
+        .collect();
+    assert_eq!(wanted.len(), 4);
+    assert_eq!(listed["tensors"], json!(wanted));
+    let bytes = wanted
+        .iter()
+        .map(|t| t["bytes"].as_u64().unwrap())
+        .sum::<u64>();
+    assert_eq!(listed["bytes"], bytes);
+    let text = ounce(&["plan", &path, "--list", "*.ffn_down.weight"])
+        .ok()
+        .out;
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 3, "{text}");
+    for part in ["blk.0.ffn_down.weight", "Q6_K", "2048 x 1024", "1.7 MB"] {
+        assert!(lines[0].contains(part), "{part}: {text}");
+    }
+    assert!(lines[2].contains("2 tensors, 3.4 MB"), "{text}");
+    // Of a file that no plan can be made of, too.
+    let odd = Writer::new()
+        .str("general.architecture", "odd")
+        .tensor("a", &[8], TensorType::F32);
+    let odd_path = scratch("plan").join("odd.gguf");
+    sparse(&odd_path, &odd);
+    ounce(&["plan", &odd_path.display().to_string(), "--list", "?"]).ok();
+    ounce(&["plan", &path, "--list", "lm_head*"]).error(&[
+        "listed.gguf",
+        "lm_head*",
+        "token_embd.weight",
+    ]);
+    ounce(&["plan", &path, "--list", "[a"]).fails(64, &["[a"]);
+}
+
+#[test]
+fn output_that_is_no_terminal_has_no_colours() {
+    let mut command = crate::harness::command(&["plan", &model("llama.f32.gguf"), "-c", "64"]);
+    command.env("TERM", "xterm-256color").env_remove("NO_COLOR");
+    let said = crate::harness::run_with(command, b"").ok();
+    assert!(
+        said.out.contains("fits") && !said.out.contains('\u{1b}'),
+        "{:?}",
+        said.out
+    );
+}
+
 #[test]
 fn weights_larger_than_memory_are_streamed() {
     let path = qwen35("large.gguf", [4096, 48, 16, 4, 12_288, 32], true);
@@ -278,6 +301,9 @@ fn slots_multiply_and_caps_bound() {
 fn flags_that_make_no_sense() {
     let path = model("llama.f32.gguf");
     ounce(&["plan", &path, "--profile", "pdp-11"]).error(&["pdp-11", "orin-8gb"]);
+    ounce(&["plan", &path, "--device", "cuda"]).fails(64, &["cuda", "cpu"]);
+    let (code, json) = plan(&path, "--device cpu -c 64");
+    assert_eq!((code, &json["device"]["backend"]), (Some(0), &json!("cpu")));
     ounce(&["plan", &path, "--heap-cap", "lots"]).fails(64, &["lots"]);
     ounce(&["plan", &path, "-np", "0"]).fails(64, &["0"]);
     ounce(&["plan", "/no/such.gguf"]).error(&["/no/such.gguf"]);
