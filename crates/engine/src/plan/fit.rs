@@ -6,6 +6,8 @@ use crate::model::ModelSpec;
 
 /// Smallest context that is proposed or chosen.
 pub(super) const MIN_CTX: usize = 512;
+/// Largest context that is chosen where none is comfortable.
+const MODEST_CTX: usize = 4096;
 /// Share of a pool that a context chosen without being asked for may fill, in percent.
 const COMFORT: u64 = 75;
 /// Share of a pool beyond which a plan that fits is told how it would take less, in percent.
@@ -113,14 +115,15 @@ impl Fit {
 
     /// Whether no more than three quarters of each pool are used. Weights that stream even at the smallest context say
     /// nothing about a larger one: then the heap pool alone counts.
-    fn is_comfortable(&self, device: &Device, always_streams: bool) -> bool {
+    pub fn is_comfortable(&self, device: &Device, always_streams: bool) -> bool {
         let part = |pool: &Pool| pool.bytes / 100 * COMFORT;
         self.heap <= part(&device.heap) && (always_streams || self.memory <= part(&device.memory))
     }
 }
 
 /// The context when none is asked for: the largest of the model's own, halved and halved again, that leaves a quarter of
-/// each pool free; the smallest of them where none does.
+/// each pool free. Where none does, the largest up to 4096 that fits and streams nothing; where none does that either, the
+/// smallest.
 ///
 /// # Errors
 /// The other parameters do not suit the model.
@@ -145,6 +148,11 @@ pub fn default_context(
     let always_streams = matches!(fit(smallest)?.verdict, Verdict::Streams { .. });
     for n_ctx in contexts() {
         if fit(n_ctx)?.is_comfortable(device, always_streams) {
+            return Ok(n_ctx);
+        }
+    }
+    for n_ctx in contexts().filter(|&n| n <= MODEST_CTX) {
+        if fit(n_ctx)?.verdict == Verdict::Fits {
             return Ok(n_ctx);
         }
     }

@@ -15,13 +15,14 @@ pub fn print(report: &Report) -> Result<(), StdoutError> {
         plan, fit, device, ..
     } = report;
     let p = &plan.params;
+    let streams = matches!(fit.verdict, Verdict::Streams { .. });
     out::line(format_args!(
         "context {}{}, cache {}/{}, chunks of {}, {} threads, {} slot{}, on {}",
         p.n_ctx,
-        if report.chosen {
-            " (the largest that fits comfortably)"
-        } else {
-            ""
+        match report.chosen {
+            false => "",
+            true if fit.is_comfortable(device, streams) => " (the largest that fits comfortably)",
+            true => " (chosen; none fits comfortably)",
         },
         p.type_k,
         p.type_v,
