@@ -1,5 +1,6 @@
 //! `ounce plan`: what a model will cost on a device, and whether it fits; from the header alone.
 
+mod folder;
 mod list;
 mod table;
 
@@ -8,10 +9,11 @@ use std::process::ExitCode;
 use glob::Pattern;
 use ounce_engine::model::ModelSpec;
 use ounce_engine::model::file::ModelFile;
-use ounce_engine::plan::{Device, Fit, Proposal, Verdict, choose};
+use ounce_engine::plan::{Device, Fit, ProfileError, Proposal, Verdict, choose};
 use ounce_engine::receipt::{Fingerprint, Kind, Receipt};
 use ounce_engine::{Plan, SessionParams};
 use ounce_gguf::TensorInfo;
+use ounce_store::ModelRef;
 use serde_json::{Value, json};
 
 use crate::admit::MemoryArgs;
@@ -27,7 +29,7 @@ const CPU: &str = "cpu";
 /// Exit code 0: fits. 2: fits, with weights streamed from storage. 3: does not fit.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Path or name of the model.
+    /// Path or name of the model, or a folder of safetensors: then of its weights alone.
     model: String,
     #[command(flatten)]
     context: ContextArgs,
@@ -52,6 +54,16 @@ pub struct Args {
     json: bool,
 }
 
+impl Args {
+    /// The device to plan for; `mapped` are the bytes of the model's files.
+    fn device(&self, mapped: u64) -> Result<Device, ProfileError> {
+        match &self.profile {
+            Some(name) => Device::profile(name, self.memory.heap_cap),
+            None => Ok(Device::here(self.memory.heap_cap, mapped)),
+        }
+    }
+}
+
 /// A plan, and what a device makes of it.
 struct Report<'a> {
     plan: &'a Plan,
@@ -71,15 +83,25 @@ fn unpacked_bytes(t: &TensorInfo) -> u64 {
 }
 
 pub fn run(args: Args) -> Outcome {
+    if let Ok(ModelRef::Path(path)) = args.model.parse()
+        && path.is_dir()
+    {
+        if args.list.is_some() || args.receipt.place()?.is_some() {
+            let path = path.display();
+            return Err(format!(
+                "{path}: a folder has no --list and no --receipt; name a .gguf file"
+            )
+            .into());
+        }
+        let device = args.device(0)?;
+        return folder::run(&path, &device, args.memory.headroom, args.json);
+    }
     let path = resolve_file(&args.model)?;
     if let Some(glob) = &args.list {
         return list::run(&ModelFile::open(&path)?, glob, args.json);
     }
     let spec = ModelSpec::open(&path)?;
-    let device = match &args.profile {
-        Some(name) => Device::profile(name, args.memory.heap_cap)?,
-        None => Device::here(args.memory.heap_cap, spec.file.n_bytes()),
-    };
+    let device = args.device(spec.file.n_bytes())?;
     let mut params = SessionParams {
         n_slots: args.parallel as usize,
         residency: args.memory.residency(),

@@ -9,6 +9,7 @@ mod limits;
 #[cfg(target_os = "linux")]
 mod measure;
 mod plan;
+mod plan_folder;
 mod real;
 mod receipts;
 mod run;
