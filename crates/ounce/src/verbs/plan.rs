@@ -4,9 +4,11 @@ mod folder;
 mod list;
 mod table;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use glob::Pattern;
+use ounce_engine::memory::read_rate;
 use ounce_engine::model::ModelSpec;
 use ounce_engine::model::file::ModelFile;
 use ounce_engine::plan::{Device, Fit, ProfileError, Proposal, Verdict, choose};
@@ -75,6 +77,31 @@ struct Report<'a> {
     no_kernel: &'a [&'a TensorInfo],
     /// Whether the context was not asked for.
     chosen: bool,
+    /// What storage gives where weights stream from it.
+    storage: Option<Storage>,
+}
+
+/// What storage gives a plan that streams.
+#[derive(Clone, Copy)]
+struct Storage {
+    bytes_per_second: f64,
+    /// If every byte of a step came from there.
+    tokens_per_second: f64,
+}
+
+impl Storage {
+    /// Measures it for a plan that streams, on the largest file of the model.
+    fn measure(spec: &ModelSpec, fit: &Fit) -> Option<Storage> {
+        let Verdict::Streams { per_token, .. } = fit.verdict else {
+            return None;
+        };
+        let len = |path: &&Path| path.metadata().map_or(0, |m| m.len());
+        let bytes_per_second = read_rate(spec.file.paths().max_by_key(len)?)?;
+        Some(Storage {
+            bytes_per_second,
+            tokens_per_second: bytes_per_second / per_token.max(1) as f64,
+        })
+    }
 }
 
 /// Bytes a tensor would take if it were unpacked to F32, as an engine without a kernel for its type would hold it.
@@ -122,6 +149,11 @@ pub fn run(args: Args) -> Outcome {
         proposals: &Fit::proposals(&spec, &plan, &device, args.memory.headroom),
         no_kernel: &spec.without_kernel(),
         chosen: open.n_ctx,
+        // Of a device that is not here nothing can be measured.
+        storage: match args.profile {
+            Some(_) => None,
+            None => Storage::measure(&spec, &fit),
+        },
     };
     let document = document(&report);
     if let Some(place) = args.receipt.place()? {
@@ -212,6 +244,8 @@ fn document(report: &Report) -> Value {
         "verdict": name,
         "weights_without_room_bytes": missing,
         "streamed_bytes_per_token": per_token,
+        "storage_bytes_per_second": report.storage.map(|s| s.bytes_per_second),
+        "streamed_tokens_per_second": report.storage.map(|s| s.tokens_per_second),
         "over_bytes": over,
         "proposals": proposals,
         "without_kernel": no_kernel,

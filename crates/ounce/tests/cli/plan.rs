@@ -284,6 +284,52 @@ fn weights_larger_than_memory_are_streamed() {
     assert!(streams["streamed_bytes_per_token"].as_u64().unwrap() > 1 << 30);
 }
 
+/// On this machine the rate of storage is measured where weights stream, and only there; where the file system does not let
+/// it be measured, nothing is said of it.
+#[test]
+fn storage_is_measured_where_weights_stream() {
+    let path = qwen35("qwen35-rate.gguf", [4096, 32, 16, 4, 12_288, 32], false);
+    let (_, here) = plan(&path, "-c 512");
+    let available = here["device"]["memory_bytes"].as_u64().unwrap();
+    // 3 GB are left for weights of 4.9 GB.
+    let Some(headroom) = available.checked_sub(3 << 30) else {
+        eprintln!("not run: less than 3 GB of memory are available");
+        return;
+    };
+    let flags = format!("-c 512 --headroom {headroom}");
+    let (code, streams) = plan(&path, &flags);
+    assert_eq!(code, Some(2), "{streams:#}");
+    let mut args = vec!["plan", &path];
+    args.extend(flags.split_whitespace());
+    let text = ounce(&args).out;
+    let line = text.lines().find(|l| l.contains("streamed from storage"));
+    let line = line.unwrap_or_else(|| panic!("{text}"));
+    match streams["storage_bytes_per_second"].as_f64() {
+        Some(rate) => {
+            let per_token = streams["streamed_bytes_per_token"].as_f64().unwrap();
+            let tokens = streams["streamed_tokens_per_second"].as_f64().unwrap();
+            assert!(
+                (tokens / (rate / per_token) - 1.0).abs() < 1e-6,
+                "{streams:#}"
+            );
+            assert!(line.contains("tokens/s at the "), "{line}");
+        }
+        None => {
+            assert_eq!(streams["streamed_tokens_per_second"], Value::Null);
+            assert!(!line.contains("tokens/s"), "{line}");
+        }
+    }
+    let (code, fits) = plan(&model("llama.f32.gguf"), "-c 64");
+    assert_eq!(
+        (code, &fits["storage_bytes_per_second"]),
+        (Some(0), &Value::Null)
+    );
+    for flags in ["-c 512 --profile mobile-2gb", "-c 512 --profile pi-8gb"] {
+        let (_, other) = plan(&path, flags);
+        assert_eq!(other["storage_bytes_per_second"], Value::Null, "{other:#}");
+    }
+}
+
 #[test]
 fn slots_multiply_and_caps_bound() {
     let path = model("llama.f32.gguf");

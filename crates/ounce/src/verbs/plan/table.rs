@@ -3,7 +3,7 @@
 use ounce_engine::plan::Verdict;
 use ounce_gguf::TensorInfo;
 
-use super::{Report, unpacked_bytes};
+use super::{Report, Storage, unpacked_bytes};
 use crate::out::{self, StdoutError, Tone};
 
 /// Share of a pool up to which its bar is green, in percent.
@@ -83,10 +83,11 @@ fn verdict(report: &Report) -> Result<(), StdoutError> {
     match verdict {
         Verdict::Fits => out::line(out::painted("fits", Tone::Good))?,
         Verdict::Streams { missing, per_token } => out::line(format_args!(
-            "{}: {} of weights have no room, up to {} are read a token",
+            "{}: {} of weights have no room, up to {} are read a token{}",
             out::painted("fits, with pages streamed from storage", Tone::Fair),
             out::bytes(*missing),
-            out::bytes(*per_token)
+            out::bytes(*per_token),
+            report.storage.map_or_else(String::new, at_rate)
         ))?,
         Verdict::DoesNotFit { over, limit } => out::line(format_args!(
             "{}: {} more than {limit} leaves",
@@ -95,6 +96,17 @@ fn verdict(report: &Report) -> Result<(), StdoutError> {
         ))?,
     }
     proposals(report)
+}
+
+/// What that means at the rate that was measured.
+fn at_rate(storage: Storage) -> String {
+    let tokens = match storage.tokens_per_second {
+        t if t < 0.01 => "less than 0.01".to_owned(),
+        t if t < 10.0 => format!("{t:.2}"),
+        t => format!("{t:.0}"),
+    };
+    let rate = out::bytes(storage.bytes_per_second as u64);
+    format!(": {tokens} tokens/s at the {rate}/s that storage gives")
 }
 
 /// The tensors that no kernel reads: the first by name, the others in sum.
