@@ -32,7 +32,7 @@ fn commit() -> Option<String> {
         "status",
         "--porcelain",
         "--",
-        "../*/src",
+        "../*/src/*",
         "../*/Cargo.toml",
         "../../Cargo.toml",
         "../../Cargo.lock",

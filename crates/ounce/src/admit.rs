@@ -72,6 +72,10 @@ impl std::error::Error for Refused {}
 pub struct Accepted {
     pub plan: Plan,
     pub fit: Fit,
+    /// What it was held against.
+    pub device: Device,
+    /// Whether the context was not asked for.
+    pub chosen: bool,
 }
 
 /// Plans `params` on this machine, with what is `open` chosen.
@@ -110,7 +114,15 @@ pub fn accept(
             let proposals: Vec<String> = Fit::proposals(spec, &plan, &device, memory.headroom)
                 .iter()
                 .take(3)
-                .map(|p| format!("{} (saves {})", p.flags, out::bytes(p.saves)))
+                .map(|p| {
+                    let saves = out::bytes(p.saves);
+                    match p.verdict {
+                        Verdict::Streams { .. } => {
+                            format!("{} (saves {saves}, streams weights)", p.flags)
+                        }
+                        _ => format!("{} (saves {saves})", p.flags),
+                    }
+                })
                 .collect();
             let remedy = match proposals.as_slice() {
                 [] => "no context, cache type or chunk fits; a smaller model would".to_owned(),
@@ -122,7 +134,12 @@ pub fn accept(
             ))));
         }
     }
-    Ok(Accepted { plan, fit })
+    Ok(Accepted {
+        plan,
+        fit,
+        device,
+        chosen: open.n_ctx,
+    })
 }
 
 /// Loads what was accepted: limits, residency, tokenizer.

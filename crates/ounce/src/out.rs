@@ -17,6 +17,12 @@ impl std::fmt::Display for StdoutError {
 
 impl Error for StdoutError {}
 
+/// A text from outside, without what would steer a terminal.
+pub fn plain(text: &str) -> String {
+    let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    text.chars().map(shown).collect()
+}
+
 /// Writes text to standard output as it is.
 pub fn text(text: &str) -> Result<(), StdoutError> {
     io::stdout().write_all(text.as_bytes()).map_err(StdoutError)

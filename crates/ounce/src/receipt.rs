@@ -1,4 +1,4 @@
-//! The flag `--receipt`, and what every receipt says of this program.
+//! The flags about receipts, and what every receipt says of this program.
 
 use std::path::{Path, PathBuf};
 
@@ -30,6 +30,32 @@ impl ReceiptArgs {
             None => Ok(None),
             Some(Some(path)) => Ok(Some(path.clone())),
             Some(None) => default_folder().map(Some),
+        }
+    }
+}
+
+/// Where a receipt is kept by verbs that always write one.
+#[derive(clap::Args, Clone, Debug)]
+pub struct KeepArgs {
+    /// Keeps the record there, not among those that `ounce receipts list` shows. PATH is a file, or a folder (there
+    /// already, or ending in /) in which the record gets a name.
+    #[arg(long, value_name = "PATH", conflicts_with = "no_receipt")]
+    receipt: Option<PathBuf>,
+    /// Keeps no record.
+    #[arg(long)]
+    no_receipt: bool,
+}
+
+impl KeepArgs {
+    /// Where the receipt goes; `None` where none is wanted.
+    ///
+    /// # Errors
+    /// There is no place for a store.
+    pub fn place(&self) -> Result<Option<PathBuf>, StoreError> {
+        match &self.receipt {
+            _ if self.no_receipt => Ok(None),
+            Some(path) => Ok(Some(path.clone())),
+            None => default_folder().map(Some),
         }
     }
 }

@@ -12,6 +12,16 @@ pub struct Pool {
     pub limit: String,
 }
 
+impl Pool {
+    /// [`Pool::bytes`] of a pool of which no limit is known.
+    const UNKNOWN: u64 = u64::MAX;
+
+    /// The bytes, if a limit is known.
+    pub fn known(&self) -> Option<u64> {
+        (self.bytes != Pool::UNKNOWN).then_some(self.bytes)
+    }
+}
+
 /// What a plan is held against.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
@@ -165,7 +175,7 @@ fn tightest(limits: &[Limit]) -> Pool {
     let least = limits.iter().min_by_key(|l| l.bytes);
     least.map_or_else(
         || Pool {
-            bytes: u64::MAX,
+            bytes: Pool::UNKNOWN,
             limit: "no limit known".to_owned(),
         },
         |l| Pool {

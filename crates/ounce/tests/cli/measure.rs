@@ -2,13 +2,19 @@
 
 use serde_json::Value;
 
-use crate::harness::{model, ounce, real, run_with, scratch};
+use crate::harness::{Said, model, ounce, real, run_with, scratch};
 
 fn measure(args: &[&str]) -> Value {
-    let mut all = vec!["measure", "--json"];
+    let mut all = vec!["measure", "--json", "--no-receipt"];
     all.extend(args);
-    let said = ounce(&all).ok();
-    serde_json::from_str(&said.out).unwrap_or_else(|e| panic!("{e}: {said:?}"))
+    actual(ounce(&all))
+}
+
+/// What was measured.
+#[track_caller]
+pub fn actual(said: Said) -> Value {
+    let all: Result<Value, _> = serde_json::from_str(&said.ok().out);
+    all.unwrap()["actual"].take()
 }
 
 /// Every section within its tolerance, the whole never above, nothing allocated and nothing read from storage.
@@ -96,10 +102,22 @@ fn tables_and_pictures_for_people() {
     let svg = scratch("measure").join("steps.svg");
     let svg = svg.display().to_string();
     let said = ounce(&[
-        "measure", &path, "-c", "64", "--steps", "3", "--warmup", "2", "--plot", &svg,
+        "measure",
+        &path,
+        "-c",
+        "64",
+        "--steps",
+        "3",
+        "--warmup",
+        "2",
+        "--plot",
+        &svg,
+        "--no-receipt",
     ]);
     let text = said.ok().out;
     for part in [
+        "device",
+        "CPUs usable",
         "load",
         "prefill",
         "59 tokens",
@@ -140,10 +158,21 @@ fn nothing_is_guessed_where_proc_is_not_there() {
     let script = format!("{hidden}; exec \"$0\" \"$@\"");
     let binary = env!("CARGO_BIN_EXE_ounce");
     let said = run_with(
-        apart(&script, &[binary, "measure", &path, "-c", "64", "--json"]),
+        apart(
+            &script,
+            &[
+                binary,
+                "measure",
+                &path,
+                "-c",
+                "64",
+                "--json",
+                "--no-receipt",
+            ],
+        ),
         b"",
     );
-    let m: Value = serde_json::from_str(&said.ok().out).unwrap();
+    let m = actual(said);
     assert_eq!(m["kept"], Value::Null, "{m:#}");
     assert_eq!(m["resident"], Value::Null);
     let kv = m["sections"].as_array().unwrap();
@@ -153,4 +182,54 @@ fn nothing_is_guessed_where_proc_is_not_there() {
     );
     // The allocator counts all the same.
     assert_eq!(m["steady"]["allocations"], 0);
+}
+
+/// A record is kept unless it is not wanted, with the plan, the measurement and the times of the steps.
+#[test]
+fn a_measurement_leaves_a_receipt() {
+    let path = model("llama.f32.gguf");
+    let folder = scratch("measured");
+    let folder = folder.display().to_string();
+    let small = ["-c", "64", "--steps", "3", "--warmup", "1", "--json"];
+    let mut args = vec!["measure", &path, "--receipt", &folder];
+    args.extend(small);
+    let said = ounce(&args).ok();
+    let printed: Value = serde_json::from_str(&said.out).unwrap();
+    let file = said
+        .err
+        .trim()
+        .strip_prefix("receipt: ")
+        .unwrap()
+        .to_owned();
+    assert!(file.starts_with(&folder), "{file}");
+    let shown = ounce(&["receipts", "show", &file, "--json"]).ok();
+    let receipt: Value = serde_json::from_str(&shown.out).unwrap();
+    assert_eq!(receipt["kind"], "measure");
+    for part in ["device", "plan", "actual"] {
+        assert_eq!(receipt[part], printed[part], "{part}");
+    }
+    let ms = &receipt["distributions"]["decode_ms"];
+    assert_eq!(ms["n"], 3);
+    assert_eq!(ms["median"], printed["actual"]["steady"]["ms_median"]);
+    assert_eq!(receipt["verdict"]["name"], "fits");
+    assert_eq!(receipt["verdict"]["kept"], printed["actual"]["kept"]);
+    let table = ounce(&["receipts", "markdown", &file]).ok().out;
+    assert!(table.contains(&format!("{:.1} (", ms["median"].as_f64().unwrap())));
+
+    // Beside the models where nothing else is said.
+    let home = scratch("measured-home");
+    let mut args = vec!["measure", &path];
+    args.extend(small);
+    let mut command = crate::harness::command(&args);
+    command.env("OUNCE_HOME", &home);
+    let said = run_with(command, b"");
+    assert!(said.ok().err.contains("receipt: "));
+    assert_eq!(std::fs::read_dir(home.join("receipts")).unwrap().count(), 1);
+
+    // A place that cannot be written is told after the figures, which are not lost.
+    let mut args = vec!["measure", &path, "--receipt", "/no/such/folder/x.json"];
+    args.extend(small);
+    let said = ounce(&args);
+    assert_eq!(said.code, Some(1));
+    assert!(said.out.contains("\"actual\"") && said.err.contains("/no/such/folder"));
 }

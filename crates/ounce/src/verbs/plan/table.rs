@@ -3,7 +3,7 @@
 use ounce_engine::plan::Verdict;
 use ounce_gguf::TensorInfo;
 
-use super::{Report, Storage, unpacked_bytes};
+use super::report::{Report, Storage, unpacked_bytes};
 use crate::out::{self, StdoutError, Tone};
 
 /// Share of a pool up to which its bar is green, in percent.
@@ -40,9 +40,11 @@ pub fn print(report: &Report) -> Result<(), StdoutError> {
         ("committed", fit.heap, &device.heap),
         ("with weights", fit.memory, &device.memory),
     ] {
-        let of = out::bytes(pool.bytes);
-        let bar = out::painted(&bar(used, pool.bytes), tone(used, pool.bytes));
-        row(name, used, &format!("{bar} of {of}  ({})", pool.limit))?;
+        let share = pool.known().map_or_else(String::new, |bytes| {
+            let bar = out::painted(&bar(used, bytes), tone(used, bytes));
+            format!("{bar} of {}  ", out::bytes(bytes))
+        });
+        row(name, used, &format!("{share}({})", pool.limit))?;
     }
     verdict(report)
 }

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use ounce_engine::receipt::{Entry, list};
 use serde_json::json;
 
-use super::report::plain;
 use super::{all, columns};
-use crate::out;
+use crate::out::{self, plain};
 use crate::receipt::default_folder;
 
 pub fn run(folder: Option<PathBuf>, json: bool) -> Result<(), Box<dyn std::error::Error>> {

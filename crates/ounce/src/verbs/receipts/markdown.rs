@@ -3,9 +3,8 @@
 use ounce_engine::receipt::{Flaw, Receipt, ReceiptError};
 use serde_json::Value;
 
-use super::report::plain;
 use super::{all, read};
-use crate::out;
+use crate::out::{self, plain};
 use crate::receipt::default_folder;
 
 /// A column: its head, and what a record has for it.

@@ -107,7 +107,7 @@ fn compare(a: &Receipt, b: &Receipt, json: bool) -> Result<(), out::StdoutError>
             None => "-".to_owned(),
         };
         let ratio = d.ratio().map_or_else(String::new, |r| format!("x {r:.3}"));
-        [report::plain(&d.path), text(&d.a), text(&d.b), ratio]
+        [out::plain(&d.path), text(&d.a), text(&d.b), ratio]
     });
     columns(rows.collect())
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Number, Value};
 
-use crate::out;
+use crate::out::{self, plain};
 
 /// The widest line that holds a whole object or list.
 const LINE: usize = 100;
@@ -74,10 +74,4 @@ fn number(key: &str, n: &Number) -> String {
         _ if n.is_f64() => format!("{:.3}", n.as_f64().unwrap_or(f64::NAN)),
         _ => n.to_string(),
     }
-}
-
-/// A text from outside, without what would steer a terminal.
-pub fn plain(text: &str) -> String {
-    let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-    text.chars().map(shown).collect()
 }
