@@ -2,6 +2,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod bench;
 pub mod cache;
 mod cpu;
 mod error;

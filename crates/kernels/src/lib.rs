@@ -6,6 +6,7 @@ mod cpu;
 mod isa;
 mod mat;
 pub mod ops;
+pub mod peak;
 mod pool;
 pub mod quant;
 mod shared_slice;

@@ -46,7 +46,8 @@ Examples:
   ounce show ./model.gguf --json               what a file holds
   ounce plan ./model.gguf --profile vm-2gb     what it would cost, and whether it fits
   ounce measure ./model.gguf -c 512            what it does cost, beside the plan
-  ounce plan ./model.gguf --receipt            the same, kept as a record; ounce receipts list shows them
+  ounce bench ./model.gguf                     how fast it is, beside what the machine could do
+  ounce receipts list                          what was measured, as records
 
 Exit codes:
   0 done   1 failed, with one line on stderr   2 (plan) weights are streamed   3 the plan does not fit
@@ -70,6 +71,7 @@ enum Verb {
     Run(Box<verbs::run::Args>),
     Plan(verbs::plan::Args),
     Measure(Box<verbs::measure::Args>),
+    Bench(Box<verbs::bench::Args>),
     Receipts(verbs::receipts::Args),
     Pull(verbs::pull::Args),
     List(verbs::list::Args),
@@ -97,6 +99,7 @@ fn main() -> ExitCode {
         Verb::Run(a) => verbs::run::run(*a),
         Verb::Plan(a) => verbs::plan::run(a),
         Verb::Measure(a) => verbs::measure::run(*a),
+        Verb::Bench(a) => verbs::bench::run(*a),
         Verb::Receipts(a) => verbs::receipts::run(a),
         Verb::Pull(a) => verbs::pull::run(a),
         Verb::List(a) => verbs::list::run(a),

@@ -236,7 +236,7 @@ const TEXT: &str = "In 1969, they'd seen 384,400 km of sky; isn't that    far?\n
     Größe, naïve, Żółć, Привет мир, Ελλάδα, 你好，世界。こんにちは、안녕하세요 🙂👍🏽 مرحبا שלום हिन्दी ไทย\n";
 
 /// Ids spread over the whole vocabulary, the same every time: steps of the golden ratio.
-fn prompt(n: usize, n_vocab: usize) -> Vec<u32> {
+pub(crate) fn prompt(n: usize, n_vocab: usize) -> Vec<u32> {
     let step = (n_vocab as f64 * 0.618_033_988_749_895) as usize;
     (1..=n).map(|i| (i * step % n_vocab) as u32).collect()
 }

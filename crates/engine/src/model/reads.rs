@@ -61,6 +61,20 @@ impl Graph {
         self.ops().map(of).sum()
     }
 
+    /// Multiply-adds of weights that a token takes in the body, and a row of logits in the head.
+    pub fn step_macs(&self) -> [u64; 2] {
+        let of = |op: &Op| match op {
+            Op::Linear { outs, .. } => outs.iter().map(|o| (o.w.rows * o.w.cols) as u64).sum(),
+            Op::Moe { moe, .. } => {
+                let experts = [moe.gate, moe.up, moe.down].map(|m| (m.rows * m.cols) as u64);
+                let chosen = experts.iter().sum::<u64>() / moe.n_expert as u64 * moe.n_used as u64;
+                chosen + (moe.router.rows * moe.router.cols) as u64
+            }
+            _ => 0,
+        };
+        [&self.body, &self.head].map(|ops| ops.iter().map(of).sum())
+    }
+
     /// Largest input width of any matrix: what the quantised activations of one row must hold.
     pub fn max_cols(&self) -> usize {
         let products = self.matrices().filter(|m| !self.is_table_only(m));

@@ -1,5 +1,6 @@
 //! The verbs, one file each.
 
+pub mod bench;
 pub mod chat;
 pub mod completions;
 pub mod list;
