@@ -130,6 +130,15 @@ impl EngineError {
         }
     }
 
+    /// Whether the system refused memory that the plan reserves.
+    pub fn is_no_memory(&self) -> bool {
+        match self {
+            EngineError::Reserve { .. } => true,
+            EngineError::InFile { source, .. } => source.is_no_memory(),
+            _ => false,
+        }
+    }
+
     /// An I/O error on a path, with "no such file" told apart.
     pub fn open(path: &Path, source: io::Error) -> EngineError {
         match source.kind() {

@@ -43,6 +43,12 @@ impl Tensor {
         self.shape.iter().product()
     }
 
+    /// Whether this is a matrix of integers: packed weights of a model that is quantised already (GPTQ, AWQ, bitsandbytes),
+    /// of whose elements nobody can tell how many weights they hold.
+    pub fn is_packed(&self) -> bool {
+        self.shape.len() >= 2 && self.dtype.starts_with(['I', 'U'])
+    }
+
     /// Bytes after a conversion to blocks of 32 or 256 with `bits` a weight, as llama.cpp's quantizer does it: matrices
     /// of at least two dimensions whose rows hold whole blocks; the rest as f32.
     pub fn bytes_as(&self, bits: f64, block: u64) -> u64 {
@@ -168,7 +174,7 @@ pub fn read(path: &Path) -> Result<Vec<Tensor>, SafetensorsError> {
         path: path.to_owned(),
         what,
     };
-    let mut file = File::open(path).map_err(io)?;
+    let mut file = open(path).map_err(io)?;
     let len = file.metadata().map_err(io)?.len();
     let mut prefix = [0; 8];
     if len < 8 {
@@ -183,6 +189,14 @@ pub fn read(path: &Path) -> Result<Vec<Tensor>, SafetensorsError> {
     let mut json = vec![0; n as usize];
     file.read_exact(&mut json).map_err(io)?;
     parse(&json, data_len).map_err(damaged)
+}
+
+/// Opens a regular file; opening anything else may wait for ever.
+fn open(path: &Path) -> io::Result<File> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    File::open(path)
 }
 
 /// The tensors of all files of a folder: those that `model.safetensors.index.json` names, or else every `.safetensors`.
@@ -214,7 +228,7 @@ fn files(folder: &Path) -> Result<BTreeSet<String>, SafetensorsError> {
         path: index.clone(),
         what,
     };
-    let names: BTreeSet<String> = match File::open(&index) {
+    let names: BTreeSet<String> = match open(&index) {
         Ok(file) => {
             let mut text = String::new();
             file.take(LONGEST)

@@ -48,7 +48,7 @@ pub struct LoadArgs {
     /// Reads the weights into the page cache before the first token.
     #[arg(long, conflicts_with = "direct")]
     prefetch: bool,
-    /// Limits this process to its plan (RLIMIT_DATA): what goes beyond is an error of ours.
+    /// Limits this process to its plan and headroom (RLIMIT_DATA): what goes beyond is an error of ours.
     #[arg(long)]
     strict_memory: bool,
     /// Loads what the plan refuses, and starts when memory is critically short.
@@ -89,7 +89,7 @@ pub fn accept(
     args: &LoadArgs,
 ) -> Result<Accepted, Failure> {
     let memory = &args.memory;
-    let device = Device::here(memory.heap_cap, spec.file.n_bytes());
+    let device = Device::here(memory.heap_cap);
     let params = SessionParams {
         residency: memory.residency(),
         ..params

@@ -29,6 +29,8 @@ mod exit {
     pub const DOES_NOT_FIT: u8 = 3;
     /// Wrong usage (`EX_USAGE`).
     pub const USAGE: u8 = 64;
+    /// The system refused memory (`EX_OSERR`).
+    pub const NO_MEMORY: u8 = ounce_engine::memory::alloc::EXIT_NO_MEMORY as u8;
     /// A model file changed, or its storage failed, while it was in use.
     pub const FILE_CHANGED: u8 = ounce_engine::memory::EXIT_FILE_CHANGED as u8;
     /// A write to a closed pipe, as a process killed by SIGPIPE would report it.
@@ -119,6 +121,7 @@ fn main() -> ExitCode {
         let engine = e.downcast_ref::<ounce_engine::EngineError>();
         ExitCode::from(match engine {
             Some(e) if e.is_file_changed() => exit::FILE_CHANGED,
+            Some(e) if e.is_no_memory() => exit::NO_MEMORY,
             None if e.is::<admit::Refused>() => exit::DOES_NOT_FIT,
             _ => exit::ERROR,
         })

@@ -16,6 +16,8 @@ pub struct SectionActual {
     /// Bytes held: resident pages of regions and mappings, heap as the allocator counted it; `None` for what cannot be
     /// read here.
     pub actual: Option<u64>,
+    /// Whether `section` is what may be held at most: rows that a text may or may not use, weights that stream.
+    pub at_most: bool,
 }
 
 impl SectionActual {
@@ -28,13 +30,13 @@ impl SectionActual {
         })
     }
 
-    /// Whether plan and actual agree within [`TOLERANCE`]. Less than planned is agreement for what is planned as "at most":
-    /// rows that a text may or may not use.
+    /// Whether plan and actual agree within [`TOLERANCE`]. Less than planned is agreement where
+    /// [`SectionActual::at_most`].
     pub fn is_kept(&self) -> Option<bool> {
         let drift = self.drift()?;
-        let floor = match self.section.kind {
-            Kind::ByRow => f64::NEG_INFINITY,
-            _ => -TOLERANCE - 1e-9,
+        let floor = match self.at_most {
+            true => f64::NEG_INFINITY,
+            false => -TOLERANCE - 1e-9,
         };
         // Room for the rounding of the quotient.
         Some((floor..TOLERANCE + 1e-9).contains(&drift))
@@ -65,12 +67,14 @@ impl Held {
 }
 
 /// Holds the plan of `session` against what it and its process hold now; `sampler` are the heap bytes of the sampler that
-/// goes with it, `text` those by which the tokenizer grew when it was used.
+/// goes with it, `text` those by which the tokenizer grew when it was used; with `streams` the mapped weights cannot all
+/// be resident.
 pub fn held(
     session: &Session,
     sampler: Option<usize>,
     text: Option<usize>,
     areas: Option<&[Area]>,
+    streams: bool,
 ) -> Held {
     let (model, plan) = (session.model(), session.plan());
     let spec = &model.spec;
@@ -99,6 +103,11 @@ pub fn held(
         .iter()
         .map(|section| SectionActual {
             section: section.clone(),
+            at_most: match section.kind {
+                Kind::ByRow => true,
+                Kind::Mapped => streams,
+                _ => false,
+            },
             actual: known
                 .iter()
                 .find(|(name, _)| *name == section.name)
@@ -125,7 +134,11 @@ mod tests {
             bytes: plan,
             kind,
         };
-        SectionActual { section, actual }
+        SectionActual {
+            at_most: kind == Kind::ByRow,
+            section,
+            actual,
+        }
     }
 
     #[test]
@@ -139,6 +152,12 @@ mod tests {
         assert_eq!(kept(100, None, Kind::Mapped), None);
         assert_eq!(kept(0, Some(0), Kind::Reserved), Some(true));
         assert_eq!(kept(0, Some(1), Kind::Reserved), Some(false));
+        let streamed = |actual| SectionActual {
+            at_most: true,
+            ..of(100, Some(actual), Kind::Mapped)
+        };
+        assert_eq!(streamed(40).is_kept(), Some(true));
+        assert_eq!(streamed(111).is_kept(), Some(false));
     }
 
     #[test]

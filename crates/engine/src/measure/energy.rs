@@ -110,12 +110,15 @@ fn folders(folder: &Path) -> Vec<std::path::PathBuf> {
     all
 }
 
-/// Whole packages: `intel-rapl:0`, not its parts `intel-rapl:0:0`, which it contains.
+/// Whole packages: `intel-rapl:0`, not its parts `intel-rapl:0:0`, which it contains, nor `psys`, the platform that
+/// contains it.
 fn rapl(sys: &Path) -> Option<Sensor> {
     let mut counters = Vec::new();
     for zone in folders(&sys.join("class/powercap")) {
         let name = zone.file_name()?.to_string_lossy().into_owned();
-        if name.starts_with("intel-rapl:") && name.matches(':').count() == 1 {
+        let is_package =
+            || std::fs::read_to_string(zone.join("name")).is_ok_and(|n| n.starts_with("package-"));
+        if name.starts_with("intel-rapl:") && name.matches(':').count() == 1 && is_package() {
             counters.push(Counter {
                 energy: File::open(zone.join("energy_uj")).ok()?,
                 wraps_at: number_of(&zone.join("max_energy_range_uj"))? * 1e-6,
@@ -185,11 +188,13 @@ mod tests {
     fn counters_are_added_and_wrap() {
         let t = Tree::new("rapl");
         assert!(EnergyMeter::find_under(&t.0).is_none());
-        for (zone, uj) in [
-            ("intel-rapl:0", "9000000\n"),
-            ("intel-rapl:1", "1000000\n"),
-            ("intel-rapl:0:0", "x"),
+        for (zone, name, uj) in [
+            ("intel-rapl:0", "package-0", "9000000\n"),
+            ("intel-rapl:1", "package-1\n", "1000000\n"),
+            ("intel-rapl:2", "psys\n", "x"),
+            ("intel-rapl:0:0", "core\n", "x"),
         ] {
+            t.put(&format!("class/powercap/{zone}/name"), name);
             t.put(&format!("class/powercap/{zone}/energy_uj"), uj);
             t.put(
                 &format!("class/powercap/{zone}/max_energy_range_uj"),

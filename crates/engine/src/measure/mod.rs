@@ -107,6 +107,8 @@ pub struct MeasureParams {
     pub n_steps: usize,
     /// Decode steps before it.
     pub n_warmup: usize,
+    /// Whether the plan says that the weights are streamed: then they cannot all be resident.
+    pub streams: bool,
 }
 
 impl MeasureParams {
@@ -140,6 +142,8 @@ pub struct Measurement {
     pub steps: Vec<Step>,
     /// Steps of the warm-up.
     pub n_warmup: usize,
+    /// The sensor that joules come from; `None` where none can be read.
+    pub energy: Option<&'static str>,
     /// Plan and actual at the end.
     pub held: Held,
 }
@@ -221,7 +225,14 @@ pub fn measure(
         prefill_faults,
         steps,
         n_warmup: params.n_warmup,
-        held: held(session, sampler_heap, text_heap, smaps::areas().as_deref()),
+        held: held(
+            session,
+            sampler_heap,
+            text_heap,
+            smaps::areas().as_deref(),
+            params.streams,
+        ),
+        energy: meter.map(|m| m.name()),
     }))
 }
 

@@ -123,9 +123,14 @@ unsafe impl GlobalAlloc for CountingAlloc {
 /// from now on. Does nothing where the C library has no such calls.
 pub fn settle() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: both calls are thread-safe and touch no memory that is in use.
-    unsafe {
-        libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10);
-        libc::malloc_trim(0);
+    {
+        static TUNED: std::sync::Once = std::sync::Once::new();
+        // SAFETY: mallopt(3) is unsafe beside another mallopt, which `Once` excludes, and beside the first allocation, which
+        // the runtime made before `main`. The threshold is one word that glibc reads and writes whole.
+        TUNED.call_once(|| unsafe {
+            libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10);
+        });
+        // SAFETY: thread-safe, and touches no memory that is in use.
+        unsafe { libc::malloc_trim(0) };
     }
 }

@@ -15,6 +15,8 @@ pub struct MemInfo {
     pub swap_free: u64,
     /// Swap that is compressed memory (zram): it costs memory itself.
     pub zram: u64,
+    /// What of it is free, and counted in `swap_free`.
+    pub zram_free: u64,
 }
 
 /// A limit and what it leaves to this process.
@@ -33,7 +35,7 @@ pub fn meminfo() -> Option<MemInfo> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let mut info = parse_meminfo(&text)?;
     let swaps = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
-    info.zram = parse_zram(&swaps);
+    (info.zram, info.zram_free) = parse_zram(&swaps);
     Some(info)
 }
 
@@ -48,24 +50,28 @@ fn parse_meminfo(text: &str) -> Option<MemInfo> {
             .min(total),
         swap_free: of("SwapFree:").unwrap_or(0),
         zram: 0,
+        zram_free: 0,
     })
 }
 
-/// Bytes of swap areas that are zram: lines of `path type size used priority`, sizes in KiB.
-fn parse_zram(text: &str) -> u64 {
+/// Bytes of swap areas that are zram, and those of them that are free: lines of `path type size used priority`, sizes in KiB.
+fn parse_zram(text: &str) -> (u64, u64) {
     let area = |line: &str| {
         let mut words = line.split_ascii_whitespace();
         let is_zram = words.next()?.contains("/zram");
         let size: u64 = words.nth(1)?.parse().ok()?;
-        is_zram.then(|| size.saturating_mul(1024))
+        let used: u64 = words.next()?.parse().ok()?;
+        let bytes = |kib: u64| kib.saturating_mul(1024);
+        is_zram.then(|| (bytes(size), bytes(size.saturating_sub(used))))
     };
-    text.lines().filter_map(area).fold(0, u64::saturating_add)
+    let add = |a: (u64, u64), b: (u64, u64)| (a.0.saturating_add(b.0), a.1.saturating_add(b.1));
+    text.lines().filter_map(area).fold((0, 0), add)
 }
 
 /// `RLIMIT_DATA` and `RLIMIT_AS` where they are set. Both count address space, so what is mapped and not counted as
-/// anonymous memory (reserved stacks, for `RLIMIT_AS` file mappings too) is taken off: `mapped` are bytes of file
-/// mappings that are there or to come.
-pub fn process_limits(mapped: u64) -> Vec<Limit> {
+/// anonymous memory (reserved stacks, for `RLIMIT_AS` file mappings too) is taken off. A file that is yet to be mapped is
+/// not known here: map it first.
+pub fn process_limits() -> Vec<Limit> {
     let mut found = Vec::new();
     let Some(status) = probe::status() else {
         return found;
@@ -73,11 +79,7 @@ pub fn process_limits(mapped: u64) -> Vec<Limit> {
     let anon = status.anon;
     for (name, limit, counted) in [
         ("ulimit -d (RLIMIT_DATA)", rlimit_data(), status.data),
-        (
-            "ulimit -v (RLIMIT_AS)",
-            rlimit_as(),
-            status.virt.saturating_add(mapped),
-        ),
+        ("ulimit -v (RLIMIT_AS)", rlimit_as(), status.virt),
     ] {
         if let Some(limit) = limit {
             found.push(Limit {
@@ -117,6 +119,33 @@ pub fn rlimit_as() -> Option<u64> {
     return limit_of(|l| unsafe { libc::getrlimit(libc::RLIMIT_AS, l) });
     #[cfg(not(unix))]
     None
+}
+
+/// The soft limit on locked memory.
+pub fn rlimit_memlock() -> Option<u64> {
+    #[cfg(unix)]
+    // SAFETY: `getrlimit` writes the struct it is given.
+    return limit_of(|l| unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, l) });
+    #[cfg(not(unix))]
+    None
+}
+
+/// The limit on locked memory that holds for this process: none for one that may lock what it likes (`CAP_IPC_LOCK`).
+pub fn lock_limit() -> Option<Limit> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let limit = rlimit_memlock().filter(|_| !may_lock_all(&status))?;
+    Some(Limit {
+        name: "ulimit -l (RLIMIT_MEMLOCK)".to_owned(),
+        limit,
+        bytes: limit,
+    })
+}
+
+/// Whether a `/proc/self/status` names `CAP_IPC_LOCK`, bit 14, among the effective capabilities.
+fn may_lock_all(status: &str) -> bool {
+    let line = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
+    let set = line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+    set.is_some_and(|set| set >> 14 & 1 == 1)
 }
 
 /// Limits of this process's cgroups, its own and those above it, version 2 and 1.
@@ -244,8 +273,10 @@ mod tests {
         let old = parse_meminfo("MemTotal: 80 kB\nMemFree: 10 kB\nCached: 20 kB\n").unwrap();
         assert_eq!(old.available, 30 * 1024);
         assert_eq!(parse_meminfo("nothing"), None);
-        let swaps = "Filename Type Size Used Priority\n/dev/zram0 partition 1024 0 100\n/swapfile file 2048 0 -2\n";
-        assert_eq!(parse_zram(swaps), 1 << 20);
+        assert!(may_lock_all("Name:\tx\nCapEff:\t0000000000004000\n"));
+        assert!(!may_lock_all("CapEff:\t000001ffffffbfff\n") && !may_lock_all(""));
+        let swaps = "Filename Type Size Used Priority\n/dev/zram0 partition 1024 256 100\n/swapfile file 2048 0 -2\n";
+        assert_eq!(parse_zram(swaps), (1 << 20, 768 << 10));
         assert_eq!(anon_of("cache 5\nrss 7\ntotal_rss 9\n"), 9);
         assert_eq!(anon_of("anon 11\nfile 3\n"), 11);
     }
@@ -277,7 +308,7 @@ mod tests {
         assert!(info.available <= info.total && info.total > 1 << 20);
         cgroup_limits()
             .iter()
-            .chain(&process_limits(0))
-            .for_each(|l| assert!(l.bytes <= l.limit));
+            .chain(&process_limits())
+            .for_each(|l| assert!(l.bytes <= l.limit && l.limit > 0 && !l.name.is_empty()));
     }
 }

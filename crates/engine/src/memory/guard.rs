@@ -29,7 +29,9 @@ pub fn limit_data(bytes: u64) -> Result<u64, EngineError> {
         if unsafe { libc::getrlimit(libc::RLIMIT_DATA, &mut limit) } != 0 {
             return Err(last("getrlimit"));
         }
-        let wanted = status.data.saturating_add(bytes);
+        // The limit counts address space; what of it is committed by now is part of `bytes`.
+        let idle = status.data.saturating_sub(status.anon);
+        let wanted = idle.saturating_add(bytes);
         // RLIM_INFINITY is the largest number.
         limit.rlim_cur = libc::rlim_t::try_from(wanted)
             .unwrap_or(libc::RLIM_INFINITY)

@@ -31,10 +31,12 @@ pub struct Room {
 
 /// The least room there is; `None` where the kernel does not say.
 pub fn room() -> Option<Room> {
-    tightest(&caps::memory_cgroups())
+    let rooms = rooms(&caps::memory_cgroups());
+    rooms.into_iter().min_by_key(|r| r.available)
 }
 
-fn tightest(groups: &[(PathBuf, bool)]) -> Option<Room> {
+/// The machine's room, and that of each cgroup with a limit.
+fn rooms(groups: &[(PathBuf, bool)]) -> Vec<Room> {
     let machine = caps::meminfo().map(|m| Room {
         available: m.available,
         total: m.total,
@@ -43,10 +45,7 @@ fn tightest(groups: &[(PathBuf, bool)]) -> Option<Room> {
     let limited = groups
         .iter()
         .filter_map(|(folder, is_v2)| group_room(folder, *is_v2));
-    machine
-        .into_iter()
-        .chain(limited)
-        .min_by_key(|r| r.available)
+    machine.into_iter().chain(limited).collect()
 }
 
 fn group_room(folder: &Path, is_v2: bool) -> Option<Room> {
@@ -102,20 +101,17 @@ fn stalled(psi: &str) -> Option<f32> {
 struct Events {
     /// The group was held at its limit: `high` and `max` of version 2, `memory.failcnt` of version 1.
     held: u64,
-    /// Memory ran out in it: `oom` and `oom_kill`.
+    /// Memory ran out in it: the larger of `oom` and `oom_kill`, for a kill counts as both.
     out: u64,
 }
 
 impl Events {
     /// Reads `memory.events` of version 2.
     fn of_v2(text: &str) -> Events {
-        let sum = |a, b| {
-            let of = |key| field(text, key).unwrap_or(0);
-            u64::saturating_add(of(a), of(b))
-        };
+        let of = |key| field(text, key).unwrap_or(0);
         Events {
-            held: sum("high", "max"),
-            out: sum("oom", "oom_kill"),
+            held: u64::saturating_add(of("high"), of("max")),
+            out: of("oom").max(of("oom_kill")),
         }
     }
 
@@ -150,7 +146,8 @@ struct Group {
 /// Everything that the verdict rests on.
 #[derive(Clone, Debug, Default)]
 struct Signals {
-    room: Option<Room>,
+    /// Each is judged by its own size: a small cgroup with little left says nothing about a machine that has none.
+    rooms: Vec<Room>,
     /// The largest share, and whose file says it.
     stalled: Option<(f32, String)>,
     /// Since the last look, with the group they happened in.
@@ -171,25 +168,28 @@ impl Signals {
         if let Some((n, folder)) = self.out {
             return Verdict::Critical(format!("memory ran out {n} times in cgroup {folder}"));
         }
-        if let Some(room) = self.room {
-            let below =
-                |percent: u64, most: u64| room.available < (room.total / 100 * percent).min(most);
-            let left = format!(
-                "{} of {} are left ({})",
-                Size(room.available),
-                Size(room.total),
-                room.name
-            );
-            if below(2, 128 << 20) {
-                return Verdict::Critical(left);
-            }
-            if below(5, 512 << 20) && waiting >= 40.0 {
-                let waits = self.stalled.map(waits).unwrap_or_default();
-                return Verdict::Critical(format!("{left} and {waits}"));
-            }
-            if below(10, 1 << 30) {
-                return Verdict::Tight(left);
-            }
+        let below = |percent: u64, most: u64| {
+            let short = |r: &&Room| r.available < (r.total / 100 * percent).min(most);
+            self.rooms.iter().find(short).map(|room| {
+                format!(
+                    "{} of {} are left ({})",
+                    Size(room.available),
+                    Size(room.total),
+                    room.name
+                )
+            })
+        };
+        if let Some(left) = below(2, 128 << 20) {
+            return Verdict::Critical(left);
+        }
+        if let Some(left) = below(5, 512 << 20)
+            && waiting >= 40.0
+        {
+            let waits = self.stalled.map(waits).unwrap_or_default();
+            return Verdict::Critical(format!("{left} and {waits}"));
+        }
+        if let Some(left) = below(10, 1 << 30) {
+            return Verdict::Tight(left);
         }
         if waiting >= 10.0 {
             return Verdict::Tight(self.stalled.map(waits).unwrap_or_default());
@@ -238,7 +238,7 @@ impl Pressure {
             .map(|g| (g.folder.clone(), g.is_v2))
             .collect();
         let mut signals = Signals {
-            room: tightest(&folders),
+            rooms: rooms(&folders),
             ..Signals::default()
         };
         let of_groups = folders
@@ -276,13 +276,18 @@ mod tests {
 
     fn room(available: u64, total: u64) -> Signals {
         Signals {
-            room: Some(Room {
+            rooms: vec![Room {
                 available,
                 total,
                 name: "MemAvailable".into(),
-            }),
+            }],
             ..Signals::default()
         }
+    }
+
+    fn both(mut a: Signals, b: Signals) -> Signals {
+        a.rooms.extend(b.rooms);
+        a
     }
 
     fn waiting(signals: Signals, share: f32) -> Signals {
@@ -311,6 +316,18 @@ mod tests {
             (room(20 * MIB, 256 * MIB), "tight"),
             (room(4 * MIB, 256 * MIB), "critical"),
             (room(0, 0), "calm"),
+            (
+                both(room(100 * MIB, 300 * MIB), room(120 * MIB, 8 * GIB)),
+                "critical",
+            ),
+            (
+                both(room(120 * MIB, 8 * GIB), room(100 * MIB, 300 * MIB)),
+                "critical",
+            ),
+            (
+                both(room(20 * MIB, 256 * MIB), room(4 * GIB, 8 * GIB)),
+                "tight",
+            ),
             (waiting(room(4 * GIB, 8 * GIB), 9.9), "calm"),
             (waiting(room(4 * GIB, 8 * GIB), 95.0), "tight"),
             (waiting(room(300 * MIB, 8 * GIB), 39.0), "tight"),

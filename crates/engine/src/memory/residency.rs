@@ -2,9 +2,9 @@
 
 use std::io;
 
-use super::direct;
 use super::map::Mapping;
 use super::page_size;
+use super::{caps, direct};
 use crate::EngineError;
 
 /// How the weights of a model are held.
@@ -45,7 +45,7 @@ impl Mapping {
         done.map_err(|source| EngineError::Lock {
             path: self.path().to_owned(),
             bytes: bytes.len() as u64,
-            limit: lock_limit(),
+            limit: caps::rlimit_memlock(),
             source,
         })
     }
@@ -140,24 +140,6 @@ fn lock(bytes: &[u8]) -> io::Result<()> {
 #[cfg(not(unix))]
 fn lock(_bytes: &[u8]) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
-}
-
-/// The soft limit on locked memory in bytes, where there is one.
-#[cfg(unix)]
-fn lock_limit() -> Option<u64> {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: `getrlimit` writes the struct it is given.
-    let done = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) } == 0;
-    #[allow(clippy::unnecessary_cast)] // 32 bits wide on some targets
-    (done && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur as u64)
-}
-
-#[cfg(not(unix))]
-fn lock_limit() -> Option<u64> {
-    None
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -270,7 +252,7 @@ mod tests {
                 assert!(locked() < LEN as u64);
             }
             Err(e) => {
-                let (text, limit) = (e.to_string(), lock_limit().unwrap());
+                let (text, limit) = (e.to_string(), caps::rlimit_memlock().unwrap());
                 assert!(limit < LEN as u64);
                 for word in [
                     &LEN.to_string(),

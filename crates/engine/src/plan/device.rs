@@ -33,6 +33,8 @@ pub struct Device {
     pub heap: Pool,
     /// What may be resident at once, mapped weights included; CPU and GPU share it where memory is unified.
     pub memory: Pool,
+    /// What may be locked.
+    pub lock: Pool,
     /// Free swap on storage; never counted as memory.
     pub swap_free: u64,
     /// Compressed swap; never counted as memory.
@@ -103,8 +105,9 @@ const PROFILES: &[Profile] = &[
 ];
 
 impl Device {
-    /// This machine, with a cap on the heap if the user names one; `mapped` are the bytes of the files.
-    pub fn here(heap_cap: Option<u64>, mapped: u64) -> Device {
+    /// This machine, with a cap on the heap if the user names one. The model's files are mapped by now: they count as
+    /// address space in use.
+    pub fn here(heap_cap: Option<u64>) -> Device {
         let known = caps::meminfo();
         let info = known.unwrap_or_default();
         let own = probe::status().map_or(0, |s| s.anon);
@@ -116,7 +119,7 @@ impl Device {
         // Where the system does not say what it has, nothing is refused for it.
         let mut memory: Vec<Limit> = physical.into_iter().collect();
         memory.extend(caps::cgroup_limits());
-        let mut heap = caps::process_limits(mapped);
+        let mut heap = caps::process_limits();
         heap.extend(heap_cap.map(cap));
         // What is committed is resident in the end.
         heap.extend(memory.iter().cloned());
@@ -125,7 +128,8 @@ impl Device {
             total: info.total,
             heap: tightest(&heap),
             memory: tightest(&memory),
-            swap_free: info.swap_free.saturating_sub(info.zram),
+            lock: tightest(&caps::lock_limit().into_iter().collect::<Vec<_>>()),
+            swap_free: info.swap_free.saturating_sub(info.zram_free),
             zram: info.zram,
             n_threads: None,
         }
@@ -155,6 +159,7 @@ impl Device {
             total: p.total,
             heap: tightest(&heap),
             memory: tightest(&[memory]),
+            lock: tightest(&[]),
             swap_free: 0,
             zram: 0,
             n_threads: Some(p.n_threads),
@@ -199,7 +204,7 @@ mod tests {
         assert_eq!(d.memory.bytes, 2 << 30);
         let d = Device::profile("vm-2gb", Some(1 << 40)).unwrap();
         assert_eq!(d.heap, d.memory);
-        let here = Device::here(Some(1 << 20), 0);
+        let here = Device::here(Some(1 << 20));
         assert_eq!(here.heap.bytes, 1 << 20);
         let text = Device::profile("pdp-11", None).unwrap_err().to_string();
         assert!(

@@ -75,15 +75,18 @@ impl Fit {
         let memory = fixed.saturating_add(plan.mapped_bytes());
         let over_heap = heap.saturating_sub(device.heap.bytes);
         let over_memory = fixed.saturating_sub(device.memory.bytes);
-        let verdict = if over_heap.max(over_memory) > 0 {
-            let pool = if over_heap >= over_memory {
-                &device.heap
-            } else {
-                &device.memory
-            };
+        let over_lock = plan.locked_bytes().saturating_sub(device.lock.bytes);
+        let over = over_heap.max(over_memory).max(over_lock);
+        let verdict = if over > 0 {
+            let pools = [
+                (&device.heap, over_heap),
+                (&device.memory, over_memory),
+                (&device.lock, over_lock),
+            ];
+            let worst = pools.into_iter().find(|(_, by)| *by == over);
             Verdict::DoesNotFit {
-                over: over_heap.max(over_memory),
-                limit: pool.limit.clone(),
+                over,
+                limit: worst.map_or_else(String::new, |(pool, _)| pool.limit.clone()),
             }
         } else if memory > device.memory.bytes {
             Verdict::Streams {

@@ -1,5 +1,7 @@
 //! Where two records differ.
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::{Map, Value};
 
 use super::Receipt;
@@ -58,14 +60,13 @@ fn values(path: String, a: Option<&Value>, b: Option<&Value>, out: &mut Vec<Diff
         (None, Some(Value::Object(b))) if !b.is_empty() => objects(&path, &none, b, out),
         _ => match (named(a), named(b)) {
             (Some(a), Some(b)) if !(a.is_empty() && b.is_empty()) => {
-                let of_b_alone = b.iter().filter(|(name, _)| !a.iter().any(|x| x.0 == *name));
+                let of_a: HashMap<_, _> = a.iter().copied().collect();
+                let of_b: HashMap<_, _> = b.iter().copied().collect();
+                let of_b_alone = b.iter().filter(|(name, _)| !of_a.contains_key(name));
                 for (name, _) in a.iter().chain(of_b_alone) {
-                    let of = |list: &[(&str, &Value)]| {
-                        let found = list.iter().find(|x| x.0 == *name);
-                        found.map(|x| x.1.clone())
-                    };
                     let path = format!("{path}[{name}]");
-                    values(path, of(&a).as_ref(), of(&b).as_ref(), out);
+                    let (a, b) = (of_a.get(name).copied(), of_b.get(name).copied());
+                    values(path, a, b, out);
                 }
             }
             _ => out.push(Difference {
@@ -93,9 +94,10 @@ fn named(list: Option<&Value>) -> Option<Vec<(&str, &Value)>> {
         return Some(Vec::new());
     };
     let mut found: Vec<(&str, &Value)> = Vec::new();
+    let mut names = HashSet::new();
     for item in list.as_array()? {
         let name = item.get("name")?.as_str()?;
-        if found.iter().any(|(n, _)| *n == name) {
+        if !names.insert(name) {
             return None;
         }
         found.push((name, item));

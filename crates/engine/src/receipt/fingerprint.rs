@@ -91,7 +91,7 @@ impl Fingerprint {
 /// The limits in force; of nested cgroups, which their names do not tell apart here, the tightest.
 fn limits() -> Vec<MemoryLimit> {
     let mut found: Vec<MemoryLimit> = Vec::new();
-    let all = caps::process_limits(0).into_iter();
+    let all = caps::process_limits().into_iter();
     for limit in all.chain(caps::cgroup_limits()) {
         let name = text_without_paths(&limit.name);
         match found.iter_mut().find(|l| l.name == name) {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use ounce_engine::measure::{Before, Load, MeasureParams, Measurement, measure, svg};
 use ounce_engine::model::ModelSpec;
+use ounce_engine::plan::Verdict;
 use ounce_engine::receipt::{Fingerprint, Kind, Receipt};
 use ounce_engine::{EngineError, Session};
 use serde_json::json;
@@ -54,7 +55,8 @@ pub struct Args {
 
 pub fn run(args: Args) -> Outcome {
     let path = resolve_file(&args.model)?;
-    let steps = MeasureParams {
+    let mut steps = MeasureParams {
+        streams: false,
         n_steps: args.steps as usize,
         n_warmup: args.warmup as usize,
     };
@@ -70,6 +72,8 @@ pub fn run(args: Args) -> Outcome {
     // A chunk that no pass fills would be planned and never used.
     params.n_ubatch = params.n_ubatch.min(steps.n_prompt(params.n_ctx)?);
     let accepted = accept(&spec, params, open, &args.load)?;
+    // Before a limit of our own (--strict-memory) counts as the device's.
+    let fingerprint = Fingerprint::here(&accepted.device.name, accepted.plan.params.isa);
     let model = load(spec, &accepted, &args.load)?;
     let loaded = Load::since(&before, &model);
     let Accepted {
@@ -79,6 +83,7 @@ pub fn run(args: Args) -> Outcome {
         chosen,
     } = accepted;
     let mut session = Session::from_plan(Arc::clone(&model), plan)?;
+    steps.streams = matches!(fit.verdict, Verdict::Streams { .. });
     let Some(m) = measure(&mut session, steps, &cancel)? else {
         out::note("stopped before the measurement was whole");
         return Ok(ExitCode::from(exit::INTERRUPTED));
@@ -97,7 +102,6 @@ pub fn run(args: Args) -> Outcome {
         storage: None,
     }
     .document();
-    let fingerprint = Fingerprint::here(&device.name, session.plan().params.isa);
     let actual = document::document(&session, &loaded, &m);
     if args.json {
         out::json(&json!({ "device": fingerprint, "plan": plan, "actual": actual }))?;

@@ -54,10 +54,10 @@ pub struct Args {
 
 impl Args {
     /// The device to plan for; `mapped` are the bytes of the model's files.
-    fn device(&self, mapped: u64) -> Result<Device, ProfileError> {
+    fn device(&self) -> Result<Device, ProfileError> {
         match &self.profile {
             Some(name) => Device::profile(name, self.memory.heap_cap),
-            None => Ok(Device::here(self.memory.heap_cap, mapped)),
+            None => Ok(Device::here(self.memory.heap_cap)),
         }
     }
 }
@@ -73,7 +73,7 @@ pub fn run(args: Args) -> Outcome {
             )
             .into());
         }
-        let device = args.device(0)?;
+        let device = args.device()?;
         return folder::run(&path, &device, args.memory.headroom, args.json);
     }
     let path = resolve_file(&args.model)?;
@@ -81,7 +81,7 @@ pub fn run(args: Args) -> Outcome {
         return list::run(&ModelFile::open(&path)?, glob, args.json);
     }
     let spec = ModelSpec::open(&path)?;
-    let device = args.device(spec.file.n_bytes())?;
+    let device = args.device()?;
     let mut params = SessionParams {
         n_slots: args.parallel as usize,
         residency: args.memory.residency(),

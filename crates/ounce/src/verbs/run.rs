@@ -267,6 +267,8 @@ pub fn run(args: Args) -> Outcome {
         .sampling
         .params(SampleParams::for_model(&model.spec.file.header().metadata)?);
     let sampler = Sampler::new(sampling, model.spec.hparams.n_vocab)?;
+    let session = Session::from_plan(Arc::clone(&model), accepted.plan)?;
+    // After the session: the template's stack is a share of what the plan leaves.
     let prompter = if args.raw {
         Prompter::raw(Arc::clone(&model))
     } else {
@@ -276,7 +278,6 @@ pub fn run(args: Args) -> Outcome {
             args.chat_template_kwargs.clone().unwrap_or_default(),
         )?
     };
-    let session = Session::from_plan(Arc::clone(&model), accepted.plan)?;
     if args.verbose {
         print_plan(&session);
     }

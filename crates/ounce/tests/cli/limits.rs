@@ -76,6 +76,24 @@ fn real_models_under_96_megabytes_of_data() {
     }
 }
 
+/// The template of a chat is rendered in what the plan leaves, and the mapped file counts once against `ulimit -v`.
+#[test]
+fn a_chat_prompt_under_tight_limits() {
+    let Some(path) = real(MODELS[0]) else { return };
+    let chat = ["run", &path, "-p", "Hi", "--temp", "0", "-n", "2"];
+    let with = |more: &[&'static str]| [&chat[..], more].concat();
+    let large = ["-c", "8192", "-ctk", "f32", "-ctv", "f32"];
+    let free = ounce(&with(&large)).ok().out;
+    let strict = with(&[&large[..], &["--strict-memory", "--headroom", "64M"]].concat());
+    assert_eq!(ounce(&strict).ok().out, free);
+    assert_eq!(after("ulimit -d 500000", &with(&large)).ok().out, free);
+    let small = with(&["-c", "512"]);
+    after("ulimit -v 240000", &small).ok();
+    // Refused by the kernel where the plan was overruled: the code of memory that ran out.
+    let forced = with(&[&large[..], &["--force"]].concat());
+    after("ulimit -v 300000", &forced).fails(71, &[]);
+}
+
 /// The shapes of Qwen2.5-1.5B in Q4_K_M, all holes but the row of one token, which therefore follows itself.
 fn qwen_1_5b() -> (String, u64) {
     let path = scratch("limits").join("qwen2.5-1.5b-q4_k_m.gguf");

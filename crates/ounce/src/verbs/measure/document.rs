@@ -80,6 +80,7 @@ pub fn document(session: &Session, load: &Load, m: &Measurement) -> Value {
             "allocations": m.allocations(),
             "major_faults": m.major_faults(),
             "joules_per_token": m.joules_per_token(),
+            "energy_sensor": m.energy,
         },
         "sections": sections,
         "planned_bytes": m.held.planned,

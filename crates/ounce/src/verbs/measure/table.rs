@@ -106,7 +106,11 @@ fn print_steps(m: &Measurement) -> Result<(), out::StdoutError> {
         ms.max,
         number(m.allocations().map(|n| n as u64)),
         number(m.major_faults()),
-        joules.map_or(String::new(), |j| format!("; {j:.3} J a token")),
+        joules
+            .zip(m.energy)
+            .map_or(String::new(), |(j, sensor)| format!(
+                "; {j:.3} J a token ({sensor})"
+            )),
     ))
 }
 

@@ -36,7 +36,9 @@ pub fn run(folder: &Path, device: &Device, room: Option<u64>, json: bool) -> Out
         }
     };
     let mut rows = vec![row("as it is", &|t| t.n_bytes)];
-    for (name, bits, block) in FORMS {
+    // What packed weights come to in another form cannot be told from their headers.
+    let is_packed = tensors.iter().any(Tensor::is_packed);
+    for (name, bits, block) in FORMS.into_iter().filter(|_| !is_packed) {
         rows.push(row(name, &|t| t.bytes_as(bits, block)));
     }
     let mut types: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
@@ -58,18 +60,23 @@ pub fn run(folder: &Path, device: &Device, room: Option<u64>, json: bool) -> Out
         out::json(&json!({
             "folder": folder.display().to_string(),
             "files": n_files,
-            "parameters": parameters,
+            "parameters": (!is_packed).then_some(parameters),
+            "quantised": is_packed,
             "types": types,
-            "device": { "name": device.name, "memory_bytes": device.memory.bytes, "memory_limit": device.memory.limit },
+            "device": { "name": device.name, "memory_bytes": device.memory.known(), "memory_limit": device.memory.limit },
             "headroom_bytes": room,
             "weights": forms,
         }))?;
     } else {
         out::line(format_args!(
-            "{}: {n_files} safetensors file{}, {} tensors, {parameters} parameters; weights only, on {}",
+            "{}: {n_files} safetensors file{}, {} tensors, {}; weights only, on {}",
             folder.display(),
             if n_files == 1 { "" } else { "s" },
             tensors.len(),
+            match is_packed {
+                true => "quantised already (packed integers)".to_owned(),
+                false => format!("{parameters} parameters"),
+            },
             device.name
         ))?;
         for (ty, (n, bytes)) in &types {
@@ -93,7 +100,10 @@ pub fn run(folder: &Path, device: &Device, room: Option<u64>, json: bool) -> Out
                 },
                 out::bytes(r.bytes),
                 bar(r.bytes.saturating_add(room), device.memory.bytes),
-                out::bytes(device.memory.bytes),
+                device
+                    .memory
+                    .known()
+                    .map_or_else(|| "?".to_owned(), out::bytes),
                 device.memory.limit,
                 if r.fits { "fits" } else { "does not fit" }
             ))?;
