@@ -220,6 +220,17 @@ fn a_folder_and_what_is_in_it() {
     assert!(text.contains("ounce plan MODEL --receipt"), "{text}");
 }
 
+/// Long lists of named things come from outside, too; by pairs this would take hours.
+#[test]
+fn long_lists_are_compared_by_name() {
+    let list = |from: u64| {
+        let items = (from..from + 50_000).map(|i| json!({ "name": i.to_string(), "n": i }));
+        record(json!({ "list": items.collect::<Vec<_>>() }))
+    };
+    let found = diff(&list(0), &list(10));
+    assert_eq!(found.len(), 2 * 2 * 10);
+}
+
 #[test]
 fn differences_are_named_and_have_ratios() {
     let sections =

@@ -5,8 +5,10 @@ mod support;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use ounce_engine::memory::Residency;
 use ounce_engine::model::file::ModelFile;
-use ounce_engine::{EngineError, Model, Session};
+use ounce_engine::plan::{Device, Fit, Plan, Pool, Verdict};
+use ounce_engine::{EngineError, Model, Session, SessionParams};
 use support::{data, params, tokens};
 
 static NEVER: AtomicBool = AtomicBool::new(false);
@@ -29,4 +31,25 @@ fn a_copied_model_says_the_same() {
     let copied = logits(|file, progress| file.make_direct(progress));
     assert!(!mapped.1 && copied.1);
     assert_eq!(mapped.0, copied.0);
+}
+
+#[test]
+fn what_is_locked_is_held_against_its_own_limit() {
+    let spec = &support::golden("llama.Q4_K_M.gguf").spec;
+    let mut device = Device::profile("vm-2gb", None).unwrap();
+    let params = SessionParams {
+        residency: Residency::Locked,
+        ..params(256)
+    };
+    let plan = Plan::new(spec, params).unwrap();
+    assert_eq!(Fit::new(spec, &plan, &device, None).verdict, Verdict::Fits);
+    let limit = "ulimit -l".to_owned();
+    device.lock = Pool {
+        bytes: plan.locked_bytes() - 1,
+        limit: limit.clone(),
+    };
+    assert_eq!(
+        Fit::new(spec, &plan, &device, None).verdict,
+        Verdict::DoesNotFit { over: 1, limit }
+    );
 }

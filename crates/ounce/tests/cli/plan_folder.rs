@@ -55,6 +55,34 @@ fn large(name: &str, index: bool) -> PathBuf {
     folder
 }
 
+/// Of what is quantised already only the size it has is known.
+#[test]
+fn packed_weights_are_planned_as_they_are() {
+    let folder = folder("packed");
+    let header = json!({
+        "q_proj.qweight": entry("I32", &[512, 4096], [0, 8_388_608]),
+        "q_proj.scales": entry("F16", &[32, 4096], [8_388_608, 8_650_752]),
+    });
+    write(
+        &folder.join("model.safetensors"),
+        &header.to_string(),
+        8_650_752,
+    );
+    let folder = folder.display().to_string();
+    let said = ounce(&["plan", &folder, "--profile", "pi-8gb", "--json"]).ok();
+    let plan: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(plan["quantised"], true);
+    assert_eq!(plan["parameters"], Value::Null);
+    let forms = plan["weights"].as_array().unwrap();
+    assert_eq!(forms.len(), 1, "{forms:?}");
+    assert_eq!(forms[0]["bytes"], 8_650_752);
+    let table = ounce(&["plan", &folder]).ok().out;
+    assert!(
+        table.contains("quantised already") && !table.contains("Q4_K_M"),
+        "{table}"
+    );
+}
+
 #[test]
 fn weights_are_planned_before_they_are_converted() {
     for (name, index) in [("plain", false), ("indexed", true)] {
@@ -145,6 +173,12 @@ fn headers_that_lie_are_told() {
         std::fs::write(folder.join("model.safetensors"), bytes).unwrap();
         ounce(&["plan", &folder.display().to_string()]).error(&["model.safetensors", words]);
     }
+    // Opening it would wait for a writer that never comes.
+    let fifo = folder("fifo");
+    let path = fifo.join("model.safetensors");
+    let made = std::process::Command::new("mkfifo").arg(&path).status();
+    assert!(made.unwrap().success());
+    ounce(&["plan", &fifo.display().to_string()]).error(&["model.safetensors", "regular file"]);
     // More than the reference implementation reads, though the file has it.
     let long = folder("long");
     let file = File::create(long.join("model.safetensors")).unwrap();
