@@ -148,6 +148,8 @@ pub fn run(args: Args) -> Outcome {
         open.n_ctx = false;
     }
     let accepted = accept(&spec, params, open, &args.load)?;
+    // Before a limit of our own (--strict-memory) counts as the device's.
+    let fingerprint = Fingerprint::here(&accepted.device.name, accepted.plan.params.isa);
     let model = load(spec, &accepted, &args.load)?;
     let Accepted {
         plan, fit, device, ..
@@ -204,7 +206,6 @@ pub fn run(args: Args) -> Outcome {
     }
     out::flush()?;
     if let Some(place) = args.keep.place()? {
-        let fingerprint = Fingerprint::here(&device.name, session.plan().params.isa);
         let plan = Report {
             plan: session.plan(),
             fit: &fit,

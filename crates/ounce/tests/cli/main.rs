@@ -1,5 +1,6 @@
 //! The real binary, as a user meets it: verbs, flags, errors, exit codes.
 
+mod bench;
 mod errors;
 mod harness;
 mod house;
