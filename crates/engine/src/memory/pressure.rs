@@ -372,7 +372,7 @@ mod tests {
             assert_eq!(stalled(bad), None, "{bad}");
         }
         let v2 = "low 0\nhigh 3\nmax 4\noom 1\noom_kill 2\noom_group_kill 9\n";
-        assert_eq!(Events::of_v2(v2), Events { held: 7, out: 3 });
+        assert_eq!(Events::of_v2(v2), Events { held: 7, out: 2 });
         let v1 = Events::of_v1("12\n", "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n");
         assert_eq!(v1, Events { held: 12, out: 5 });
         assert_eq!(page_cache("anon 5\ninactive_file 7\nactive_file 4\n"), 11);
