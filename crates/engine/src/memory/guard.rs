@@ -5,8 +5,8 @@ use crate::EngineError;
 /// The `oom_score_adj` that this process asks for: half way to "kill this one first".
 const OOM_SCORE_ADJ: i32 = 500;
 
-/// Allows this process `bytes` of private writable memory more than it has now (`--strict-memory`): sets the soft limit of
-/// RLIMIT_DATA and returns the one in force, in bytes. A limit that is tighter already stays. Reserved address space
+/// Allows this process to commit `bytes` in all, what it holds now included (`--strict-memory`): sets the soft limit of
+/// RLIMIT_DATA to that and the address space that is reserved and not committed, and returns the one in force, in bytes. A limit that is tighter already stays. Reserved address space
 /// counts, used or not, so this comes before a plan is allocated; what goes beyond it is refused with an error then.
 ///
 /// # Errors
