@@ -57,6 +57,55 @@ pub(crate) trait X86: Lanes<U8 = __m256i> {
         unsafe { _mm256_loadu_si256(x.as_ptr().cast()) }
     }
 
+    /// The bits of eight floats.
+    #[inline(always)]
+    fn load_words(self, v: &[f32; 8]) -> __m256i {
+        // SAFETY: AVX by the trait's promise; 32 readable bytes, no alignment asked.
+        unsafe { _mm256_loadu_si256(v.as_ptr().cast()) }
+    }
+
+    /// The inverse of [`X86::load_words`].
+    #[inline(always)]
+    fn store_words(self, v: __m256i, out: &mut [f32; 8]) {
+        // SAFETY: AVX by the trait's promise; 32 writable bytes, no alignment asked.
+        unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), v) }
+    }
+
+    /// Word `j` of vector `i` goes to word `i` of vector `j`, words of 32 bits.
+    #[inline(always)]
+    fn transpose(self, v: [__m256i; 8]) -> [__m256i; 8] {
+        // SAFETY: AVX2 by the trait's promise; registers only.
+        unsafe {
+            let pair = |a, b| {
+                (
+                    _mm256_unpacklo_epi32(v[a], v[b]),
+                    _mm256_unpackhi_epi32(v[a], v[b]),
+                )
+            };
+            let (p0, p1) = pair(0, 1);
+            let (p2, p3) = pair(2, 3);
+            let (p4, p5) = pair(4, 5);
+            let (p6, p7) = pair(6, 7);
+            let four = |a, b| (_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+            let (a0, a1) = four(p0, p2);
+            let (a2, a3) = four(p1, p3);
+            let (b0, b1) = four(p4, p6);
+            let (b2, b3) = four(p5, p7);
+            let low = |a, b| _mm256_permute2x128_si256::<0x20>(a, b);
+            let high = |a, b| _mm256_permute2x128_si256::<0x31>(a, b);
+            [
+                low(a0, b0),
+                low(a1, b1),
+                low(a2, b2),
+                low(a3, b3),
+                high(a0, b0),
+                high(a1, b1),
+                high(a2, b2),
+                high(a3, b3),
+            ]
+        }
+    }
+
     /// [`X86::dot4`] for `w` signed and over its whole range.
     #[inline(always)]
     fn dot4_signed(self, w: __m256i, x: __m256i) -> __m256i {
@@ -224,4 +273,22 @@ fn floats(v: __m256) -> [f32; 8] {
     // SAFETY: who has a `__m256` has AVX; 32 writable bytes, no alignment asked.
     unsafe { _mm256_storeu_ps(out.as_mut_ptr(), v) };
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_transposed() {
+        let Some(l) = Avx2::detect() else { return };
+        let rows: [[f32; 8]; 8] =
+            std::array::from_fn(|i| std::array::from_fn(|j| (8 * i + j) as f32));
+        let columns = l.transpose(rows.each_ref().map(|row| l.load_words(row)));
+        for (j, column) in columns.into_iter().enumerate() {
+            let mut found = [0.0; 8];
+            l.store_words(column, &mut found);
+            assert_eq!(found, std::array::from_fn(|i| rows[i][j]));
+        }
+    }
 }

@@ -29,8 +29,6 @@ pub(crate) use avx512::Vnni;
 pub(crate) use float::{Float, WithFloat, with_float};
 pub(crate) use half::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 pub(crate) use iq4_nl::VALUES as IQ4_NL_VALUES;
-#[cfg(target_arch = "x86_64")]
-pub(crate) use lanes::Lanes;
 pub(crate) use lanes::Scalar;
 pub(crate) use span::{Block, SPAN, Span, span_bytes};
 

@@ -7,7 +7,7 @@
 use super::panel::Panel;
 use super::{Chunk, TILE_ROWS, tile_avx2, tile_avx512};
 use crate::ops::acts::ActSpan;
-use crate::quant::{Avx2, Block, Lanes, SPAN, Vnni};
+use crate::quant::{Avx2, Block, SPAN, Span, Vnni, X86};
 
 /// Sums of a tile: `[token][row]`.
 pub(super) type Sums = [[f32; TILE_ROWS]];
@@ -28,32 +28,60 @@ pub(super) fn avx512<B: Block>(v: Vnni, chunk: &mut Chunk<'_>) {
     });
 }
 
+/// Tokens whose sums lie on the stack at once, for few tokens and for many: 4 KiB and 32 KiB.
+const FEW: usize = 64;
+const MANY: usize = 512;
+
 /// `tile` adds the product of a panel with up to `TOKENS` tokens to their sums.
 #[inline(always)]
-fn matmul<B: Block, L: Lanes, const TOKENS: usize>(
+fn matmul<B: Block, L: X86, const TOKENS: usize>(
+    l: L,
+    chunk: &mut Chunk<'_>,
+    tile: impl Fn(&Panel, &[ActSpan], &mut Sums),
+) {
+    if chunk.x.n_tokens <= FEW {
+        by_rows::<B, L, TOKENS, FEW>(l, chunk, tile);
+    } else {
+        by_rows::<B, L, TOKENS, MANY>(l, chunk, tile);
+    }
+}
+
+/// The sums of 16 rows stay side by side until they are whole: rows of `y` are a power of two apart more often than not, and
+/// what is written to them again and again would share a few sets of the cache.
+#[inline(always)]
+fn by_rows<B: Block, L: X86, const TOKENS: usize, const MOST: usize>(
     l: L,
     chunk: &mut Chunk<'_>,
     tile: impl Fn(&Panel, &[ActSpan], &mut Sums),
 ) {
     let n_tokens = chunk.x.n_tokens;
     let rows = chunk.rows.clone();
-    chunk.set_to_bias();
     let mut panel = Panel::new();
+    let mut spans: [Span<L>; 8] = std::array::from_fn(|_| Span::zero(l));
+    let mut sums = [[0.0; TILE_ROWS]; MOST];
     for first in rows.clone().step_by(TILE_ROWS) {
         let n_rows = TILE_ROWS.min(rows.end - first);
         let at = first - rows.start;
-        for s in 0..chunk.w.cols.div_ceil(SPAN) {
-            panel.fill::<B, L>(l, chunk.w, first, n_rows, s);
-            for t in (0..n_tokens).step_by(TOKENS) {
-                let n = TOKENS.min(n_tokens - t);
-                let mut sums = [[0.0; TILE_ROWS]; TOKENS];
-                for (i, sums) in sums[..n].iter_mut().enumerate() {
-                    sums[..n_rows].copy_from_slice(&chunk.y.token(t + i)[at..at + n_rows]);
+        let mut bias = [0.0; TILE_ROWS];
+        if let Some(all) = chunk.bias {
+            bias[..n_rows].copy_from_slice(&all[first..first + n_rows]);
+        }
+        for from in (0..n_tokens).step_by(MOST) {
+            let n = MOST.min(n_tokens - from);
+            let sums = &mut sums[..n];
+            sums.fill(bias);
+            for s in 0..chunk.w.cols.div_ceil(SPAN) {
+                panel.fill::<B, L>(l, &mut spans, chunk.w, first, n_rows, s);
+                let x = &chunk.x.q[s * n_tokens + from..][..n];
+                for (x, sums) in x.chunks(TOKENS).zip(sums.chunks_mut(TOKENS)) {
+                    tile(&panel, x, sums);
                 }
-                let x = &chunk.x.q[s * n_tokens + t..][..n];
-                tile(&panel, x, &mut sums[..n]);
-                for (i, sums) in sums[..n].iter().enumerate() {
-                    chunk.y.token(t + i)[at..at + n_rows].copy_from_slice(&sums[..n_rows]);
+            }
+            for (t, sums) in sums.iter().enumerate() {
+                let y = &mut chunk.y.token(from + t)[at..at + n_rows];
+                match y.as_mut_array::<TILE_ROWS>() {
+                    Some(y) => *y = *sums,
+                    None => y.copy_from_slice(&sums[..n_rows]),
                 }
             }
         }

@@ -3,7 +3,7 @@
 
 use super::TILE_ROWS;
 use crate::Mat;
-use crate::quant::{Block, Lanes, SPAN, Span, span_bytes};
+use crate::quant::{Block, SPAN, Span, X86, span_bytes};
 
 /// Columns lie in fours, so that a 4-byte dot product has a row in each lane; so do scales and minima.
 #[repr(C, align(64))]
@@ -29,32 +29,44 @@ impl Panel {
         }
     }
 
-    /// Unpacks span `s` of `n_rows` rows from row `first`; the other rows of the panel keep what they had.
+    /// Unpacks span `s` of `n_rows` rows from row `first` by way of `spans`, which start as zeros; the other rows of the panel hold what nobody reads.
     #[inline(always)]
-    pub fn fill<B: Block, L: Lanes>(
+    pub fn fill<B: Block, L: X86>(
         &mut self,
         l: L,
+        spans: &mut [Span<L>; 8],
         w: &Mat<'_>,
         first: usize,
         n_rows: usize,
         s: usize,
     ) {
-        let mut span = Span::zero(l);
         let at = s * span_bytes::<B>();
         let n_bytes = span_bytes::<B>().min(w.row_bytes() - at);
         self.n_groups = n_bytes / B::BYTES * B::LEN / B::GROUP;
-        let mut row_q = [0; SPAN];
-        for r in 0..n_rows {
-            B::unpack(l, &w.row(first + r)[at..at + n_bytes], &mut span);
-            for (q, out) in span.q.iter().zip(row_q.as_chunks_mut::<32>().0) {
-                l.store(*q, out);
+        for from in (0..n_rows).step_by(8) {
+            for (r, span) in spans.iter_mut().enumerate().take(n_rows - from) {
+                B::unpack(l, &w.row(first + from + r)[at..at + n_bytes], span);
             }
-            for (four, out) in row_q.as_chunks::<4>().0.iter().zip(&mut self.q) {
-                out[4 * r..4 * r + 4].copy_from_slice(four);
+            for (k, fours) in self.q.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+                let columns = l.transpose(spans.each_ref().map(|span| span.q[k]));
+                for (four, column) in fours.iter_mut().zip(columns) {
+                    l.store(column, &mut four.as_chunks_mut().0[from / 8]);
+                }
             }
-            for g in 0..SPAN / B::GROUP {
-                self.scale[g][r] = span.scale[g];
-                self.min[g][r] = span.min[g] + span.scale[g] * f32::from(B::OFFSET);
+            for k in 0..SPAN / B::GROUP / 8 {
+                let eight = |of: &[f32; SPAN / 16]| l.load_words(&of.as_chunks().0[k]);
+                let scale = l.transpose(spans.each_ref().map(|span| eight(&span.scale)));
+                let min = l.transpose(spans.each_ref().map(|span| eight(&span.min)));
+                for j in 0..8 {
+                    let (scales, mins) = (&mut self.scale[8 * k + j], &mut self.min[8 * k + j]);
+                    let scales = &mut scales.as_chunks_mut::<8>().0[from / 8];
+                    let mins = &mut mins.as_chunks_mut::<8>().0[from / 8];
+                    l.store_words(scale[j], scales);
+                    l.store_words(min[j], mins);
+                    for (min, scale) in mins.iter_mut().zip(scales) {
+                        *min += *scale * f32::from(B::OFFSET);
+                    }
+                }
             }
         }
     }
