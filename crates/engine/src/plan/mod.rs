@@ -53,7 +53,7 @@ const RUNTIME_GROWTH: u64 = 1700 << 10;
 /// What the code of patterns adds, and what building a table of merges leaves in the allocator's free lists.
 const RUNTIME_BPE: u64 = 900 << 10;
 /// What a thread adds.
-const RUNTIME_THREAD: u64 = 64 << 10;
+const RUNTIME_THREAD: u64 = 112 << 10;
 /// Pages that the kernel maps around one that is touched, if it has them: a row of a sparse table costs as many.
 const FAULT_AROUND: u64 = 64 << 10;
 /// Header and graph where no allocator counts them: what a tensor takes in names, shapes, ops and tables.
