@@ -44,9 +44,13 @@ impl Tensor {
     }
 
     /// Whether this is a matrix of integers: packed weights of a model that is quantised already (GPTQ, AWQ, bitsandbytes),
-    /// of whose elements nobody can tell how many weights they hold.
+    /// of whose elements nobody can tell how many weights they hold. Integers of 64 bits are positions, not weights.
     pub fn is_packed(&self) -> bool {
-        self.shape.len() >= 2 && self.dtype.starts_with(['I', 'U'])
+        let packs = matches!(
+            self.dtype.as_str(),
+            "I32" | "U32" | "I16" | "U16" | "I8" | "U8"
+        );
+        self.shape.len() >= 2 && packs
     }
 
     /// Bytes after a conversion to blocks of 32 or 256 with `bits` a weight, as llama.cpp's quantizer does it: matrices
@@ -280,6 +284,17 @@ mod tests {
         assert_eq!(all.len(), 3);
         assert_eq!((all[0].name.as_str(), all[0].n_bytes), ("b", 128));
         assert_eq!(all[0].bytes_as(8.5, 32), 68);
+        let packed = |dtype: &str, shape: &[u64]| {
+            let (dtype, shape) = (dtype.to_owned(), shape.to_vec());
+            let tensor = Tensor {
+                dtype,
+                shape,
+                ..all[0].clone()
+            };
+            tensor.is_packed()
+        };
+        assert!(packed("I32", &[2, 32]) && packed("U8", &[2, 32]));
+        assert!(!packed("I32", &[32]) && !packed("I64", &[1, 512]) && !packed("BF16", &[2, 32]));
         assert_eq!(all[1].bytes_as(8.5, 32), 8);
         assert_eq!(all[0].bytes_as(4.85, 256), 256);
     }

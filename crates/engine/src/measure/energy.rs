@@ -25,7 +25,24 @@ enum Sensor {
 
 struct Counter {
     energy: File,
+    /// Joules at which it begins again.
     wraps_at: f64,
+    /// What it last stood at.
+    last: f64,
+    /// Joules of the rounds that were seen to end.
+    rounds: f64,
+}
+
+impl Counter {
+    /// Joules that do not wrap, if it is read once a round: a round takes minutes.
+    fn total(&mut self) -> Option<f64> {
+        let now = number(&self.energy)? * 1e-6;
+        if now < self.last {
+            self.rounds += self.wraps_at;
+        }
+        self.last = now;
+        Some(self.rounds + now)
+    }
 }
 
 impl EnergyMeter {
@@ -38,7 +55,7 @@ impl EnergyMeter {
         let sensor = rapl(sys)
             .or_else(|| ina3221(sys))
             .or_else(|| battery(sys))?;
-        let meter = EnergyMeter {
+        let mut meter = EnergyMeter {
             sensor,
             start: None,
         };
@@ -63,24 +80,20 @@ impl EnergyMeter {
     pub fn stop(&mut self, wall: Duration) -> Option<f64> {
         let (start, end) = (self.start.take()?, self.read()?);
         Some(match &self.sensor {
-            // More than one wrap would take minutes.
-            Sensor::Counters(c) if end < start => {
-                end - start + c.iter().map(|c| c.wraps_at).fold(0.0, f64::max)
-            }
             Sensor::Counters(_) => end - start,
             Sensor::Power { .. } => (start + end) / 2.0 * wall.as_secs_f64(),
         })
     }
 
-    fn read(&self) -> Option<f64> {
-        match &self.sensor {
-            Sensor::Counters(all) => all.iter().map(|c| Some(number(&c.energy)? * 1e-6)).sum(),
+    fn read(&mut self) -> Option<f64> {
+        match &mut self.sensor {
+            Sensor::Counters(all) => all.iter_mut().map(Counter::total).sum(),
             // The battery's current is negative while it is drained, on some phones.
             Sensor::Power {
                 voltage,
                 current,
                 scale,
-            } => Some((number(voltage)? * number(current)? * scale).abs()),
+            } => Some((number(voltage)? * number(current)? * *scale).abs()),
         }
     }
 }
@@ -122,6 +135,8 @@ fn rapl(sys: &Path) -> Option<Sensor> {
             counters.push(Counter {
                 energy: File::open(zone.join("energy_uj")).ok()?,
                 wraps_at: number_of(&zone.join("max_energy_range_uj"))? * 1e-6,
+                last: 0.0,
+                rounds: 0.0,
             });
         }
     }
@@ -209,6 +224,12 @@ mod tests {
         t.put("class/powercap/intel-rapl:0/energy_uj", "500000\n");
         assert_eq!(m.stop(Duration::from_secs(1)), Some(1.5));
         assert_eq!(m.stop(Duration::from_secs(1)), None, "not started");
+        // One wraps while the other goes on by more than that takes off.
+        m.start();
+        t.put("class/powercap/intel-rapl:0/energy_uj", "400000\n");
+        t.put("class/powercap/intel-rapl:1/energy_uj", "9500000\n");
+        let joules = m.stop(Duration::from_secs(1)).unwrap();
+        assert!((joules - 15.9).abs() < 1e-9, "{joules}");
     }
 
     #[test]

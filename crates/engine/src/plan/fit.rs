@@ -67,26 +67,31 @@ pub struct Fit {
 
 impl Fit {
     /// Holds `plan` against `device`; `headroom` overrides the proportional one.
-    pub fn new(spec: &ModelSpec, plan: &Plan, device: &Device, headroom: Option<u64>) -> Fit {
+    pub fn new<'a>(
+        spec: &ModelSpec,
+        plan: &Plan,
+        device: &'a Device,
+        headroom: Option<u64>,
+    ) -> Fit {
         let room = |pool: &Pool| headroom.unwrap_or_else(|| self::headroom(pool.bytes));
         let heap = plan.heap_bytes().saturating_add(room(&device.heap));
         let fixed = plan.heap_bytes().saturating_add(plan.locked_bytes());
         let fixed = fixed.saturating_add(room(&device.memory));
         let memory = fixed.saturating_add(plan.mapped_bytes());
-        let over_heap = heap.saturating_sub(device.heap.bytes);
-        let over_memory = fixed.saturating_sub(device.memory.bytes);
-        let over_lock = plan.locked_bytes().saturating_sub(device.lock.bytes);
-        let over = over_heap.max(over_memory).max(over_lock);
-        let verdict = if over > 0 {
-            let pools = [
-                (&device.heap, over_heap),
-                (&device.memory, over_memory),
-                (&device.lock, over_lock),
-            ];
-            let worst = pools.into_iter().find(|(_, by)| *by == over);
+        let over = |pool: &'a Pool, needed: u64| (pool, needed.saturating_sub(pool.bytes));
+        let mut worst = over(&device.heap, heap);
+        for next in [
+            over(&device.memory, fixed),
+            over(&device.lock, plan.locked_bytes()),
+        ] {
+            if next.1 > worst.1 {
+                worst = next;
+            }
+        }
+        let verdict = if let (pool, over @ 1..) = worst {
             Verdict::DoesNotFit {
                 over,
-                limit: worst.map_or_else(String::new, |(pool, _)| pool.limit.clone()),
+                limit: pool.limit.clone(),
             }
         } else if memory > device.memory.bytes {
             Verdict::Streams {

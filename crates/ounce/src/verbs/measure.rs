@@ -55,7 +55,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> Outcome {
     let path = resolve_file(&args.model)?;
-    let mut steps = MeasureParams {
+    let steps = MeasureParams {
         streams: false,
         n_steps: args.steps as usize,
         n_warmup: args.warmup as usize,
@@ -83,7 +83,10 @@ pub fn run(args: Args) -> Outcome {
         chosen,
     } = accepted;
     let mut session = Session::from_plan(Arc::clone(&model), plan)?;
-    steps.streams = matches!(fit.verdict, Verdict::Streams { .. });
+    let steps = MeasureParams {
+        streams: matches!(fit.verdict, Verdict::Streams { .. }),
+        ..steps
+    };
     let Some(m) = measure(&mut session, steps, &cancel)? else {
         out::note("stopped before the measurement was whole");
         return Ok(ExitCode::from(exit::INTERRUPTED));

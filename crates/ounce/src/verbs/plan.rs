@@ -53,7 +53,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// The device to plan for; `mapped` are the bytes of the model's files.
+    /// The device to plan for; where it is this machine, the model's files are mapped before.
     fn device(&self) -> Result<Device, ProfileError> {
         match &self.profile {
             Some(name) => Device::profile(name, self.memory.heap_cap),

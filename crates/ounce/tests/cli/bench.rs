@@ -187,6 +187,6 @@ fn what_cannot_be_timed_is_told() {
         "8",
         "--no-receipt",
     ])
-    .error(&["8"]);
+    .error(&["16 tokens", "context holds 8", "-c"]);
     ounce(&["bench", "./missing.gguf"]).error(&["missing.gguf"]);
 }

@@ -88,10 +88,10 @@ fn a_chat_prompt_under_tight_limits() {
     assert_eq!(ounce(&strict).ok().out, free);
     assert_eq!(after("ulimit -d 500000", &with(&large)).ok().out, free);
     let small = with(&["-c", "512"]);
-    after("ulimit -v 240000", &small).ok();
+    after("ulimit -v 210000", &small).ok();
     // Refused by the kernel where the plan was overruled: the code of memory that ran out.
     let forced = with(&[&large[..], &["--force"]].concat());
-    after("ulimit -v 300000", &forced).fails(71, &[]);
+    after("ulimit -v 300000", &forced).fails(71, &["cannot reserve", "ulimit -v"]);
 }
 
 /// The shapes of Qwen2.5-1.5B in Q4_K_M, all holes but the row of one token, which therefore follows itself.

@@ -33,32 +33,28 @@ const FEW: usize = 64;
 const MANY: usize = 512;
 
 /// `tile` adds the product of a panel with up to `TOKENS` tokens to their sums.
+///
+/// The sums of 16 rows stay side by side until they are whole: rows of `y` are a power of two apart more often than not, and
+/// what is written to them again and again would share a few sets of the cache.
 #[inline(always)]
 fn matmul<B: Block, L: X86, const TOKENS: usize>(
     l: L,
     chunk: &mut Chunk<'_>,
     tile: impl Fn(&Panel, &[ActSpan], &mut Sums),
 ) {
-    if chunk.x.n_tokens <= FEW {
-        by_rows::<B, L, TOKENS, FEW>(l, chunk, tile);
-    } else {
-        by_rows::<B, L, TOKENS, MANY>(l, chunk, tile);
-    }
-}
-
-/// The sums of 16 rows stay side by side until they are whole: rows of `y` are a power of two apart more often than not, and
-/// what is written to them again and again would share a few sets of the cache.
-#[inline(always)]
-fn by_rows<B: Block, L: X86, const TOKENS: usize, const MOST: usize>(
-    l: L,
-    chunk: &mut Chunk<'_>,
-    tile: impl Fn(&Panel, &[ActSpan], &mut Sums),
-) {
     let n_tokens = chunk.x.n_tokens;
+    // Zeroing room for many would be most of the work on a few.
+    let (mut few, mut many);
+    let room: &mut Sums = if n_tokens <= FEW {
+        few = [[0.0; TILE_ROWS]; FEW];
+        &mut few
+    } else {
+        many = [[0.0; TILE_ROWS]; MANY];
+        &mut many
+    };
     let rows = chunk.rows.clone();
     let mut panel = Panel::new();
     let mut spans: [Span<L>; 8] = std::array::from_fn(|_| Span::zero(l));
-    let mut sums = [[0.0; TILE_ROWS]; MOST];
     for first in rows.clone().step_by(TILE_ROWS) {
         let n_rows = TILE_ROWS.min(rows.end - first);
         let at = first - rows.start;
@@ -66,9 +62,9 @@ fn by_rows<B: Block, L: X86, const TOKENS: usize, const MOST: usize>(
         if let Some(all) = chunk.bias {
             bias[..n_rows].copy_from_slice(&all[first..first + n_rows]);
         }
-        for from in (0..n_tokens).step_by(MOST) {
-            let n = MOST.min(n_tokens - from);
-            let sums = &mut sums[..n];
+        for from in (0..n_tokens).step_by(room.len()) {
+            let n = room.len().min(n_tokens - from);
+            let sums = &mut room[..n];
             sums.fill(bias);
             for s in 0..chunk.w.cols.div_ceil(SPAN) {
                 panel.fill::<B, L>(l, &mut spans, chunk.w, first, n_rows, s);

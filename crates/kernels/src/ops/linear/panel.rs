@@ -29,7 +29,8 @@ impl Panel {
         }
     }
 
-    /// Unpacks span `s` of `n_rows` rows from row `first` by way of `spans`, which start as zeros; the other rows of the panel hold what nobody reads.
+    /// Unpacks span `s` of `n_rows` rows from row `first` by way of `spans`, which start as zeros; the other rows of
+    /// the panel hold what nobody reads.
     #[inline(always)]
     pub fn fill<B: Block, L: X86>(
         &mut self,

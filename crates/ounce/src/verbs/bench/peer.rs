@@ -32,7 +32,8 @@ impl Peer {
             .into_iter()
             .flat_map(|(flag, value)| [flag.to_owned(), value]);
         Peer {
-            program: program.to_owned(),
+            // A file beside us needs no "./"; what is not there is looked for on the PATH.
+            program: program.canonicalize().unwrap_or(program.to_owned()),
             arguments: arguments.collect(),
         }
     }

@@ -108,7 +108,12 @@ pub fn run(folder: &Path, device: &Device, room: Option<u64>, json: bool) -> Out
                 if r.fits { "fits" } else { "does not fit" }
             ))?;
         }
-        out::line("convert it to GGUF to run it, and plan that file for cache and context")?;
+        out::line(match is_packed {
+            true => {
+                "what a GGUF of it would take cannot be told from these headers; convert it, or a checkpoint that is not quantised, and plan that file"
+            }
+            false => "convert it to GGUF to run it, and plan that file for cache and context",
+        })?;
     }
     out::flush()?;
     let some_fit = rows.iter().any(|r| r.fits);
